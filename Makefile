@@ -1,0 +1,36 @@
+# Every target sets up what it needs (a virtual environment in .venv) and reuses it the next time.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help: ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot,dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## make the virtual environment
+
+demo: $(STAMP) ## the product's main job, in under two minutes
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+check: $(STAMP) ## ruff, mypy --strict and the layering test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layering.py
+
+test: check ## everything that must hold
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+bench: $(STAMP) ## the benchmarks, as ratios against peers and limits
+	@for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,31 @@
+"""What the commands share: where tables, JSON, progress and complaints go."""
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cutwater.errors import CutwaterError
+
+out = Console(highlight=False)
+"""Results for people."""
+err = Console(stderr=True, highlight=False)
+"""Progress and complaints: never mixed into results."""
+
+
+def print_json(data: Any) -> None:
+    """Results for programs: JSON alone on standard output."""
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def complain(error: CutwaterError) -> None:
+    """One sentence on stderr."""
+    err.print(f"cutwater: {error}", style="red", markup=False, soft_wrap=True)
+
+
+def progress() -> Progress:
+    """A progress bar on stderr that leaves nothing behind when done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=err, transient=True)

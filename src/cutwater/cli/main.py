@@ -1,0 +1,52 @@
+"""The `cutwater` command: one registration for each file in this folder.
+
+Command modules import torch, matplotlib and the like inside their functions, so that `cutwater --help` and
+planning from a saved profile stay quick.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from cutwater.cli.common import complain
+from cutwater.errors import CutwaterError
+
+app = typer.Typer(
+    name="cutwater",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Split-federated learning: cut the model for each device, pour server compute over the slow ones.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cutwater {version('cutwater')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version_: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except CutwaterError as error:
+        complain(error)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; that is no error of ours.
+        sys.stderr.close()
+        sys.exit(0)

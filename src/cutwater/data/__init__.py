@@ -1,0 +1,1 @@
+"""Data sources by name and seeded partitions over clients."""

@@ -1,0 +1,1 @@
+"""How sessions are carried out: in process, in worker processes, over Flower."""

@@ -1,0 +1,1 @@
+"""A model as ordered layers (paper, Sec. III-B): split, join, discovery, a zoo by name."""

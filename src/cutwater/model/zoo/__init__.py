@@ -1,0 +1,1 @@
+"""Models by name, each on plain torch."""

@@ -1,0 +1,1 @@
+"""Figures, run reports and the planner page."""

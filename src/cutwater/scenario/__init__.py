@@ -1,0 +1,1 @@
+"""One TOML file that serves planning, training and deployment."""
