@@ -25,7 +25,7 @@ def check_document(data: object, format_: str, version: int, source: str = "the 
         raise FileFormatError(f"{source} holds {found!r}, but a {format_!r} document is needed")
     if data.get("version") != version:
         raise FileFormatError(
-            f"{source} has version {data.get('version')!r} of {format_!r}, but this release reads version {version}"
+            f"{source} has version {data.get('version')!r} of {format_!r}, but this release reads {version}"
         )
     return {key: value for key, value in data.items() if key not in ("format", "version")}
 
