@@ -1,0 +1,27 @@
+"""What all tests share: one torch thread each, so that runs side by side stay deterministic and fair."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+HERE = Path(__file__).resolve()
+
+
+def _find_mnist() -> Path | None:
+    """The folder with the four MNIST files: named by CUTWATER_DATA, or beside a checkout."""
+    named = os.environ.get("CUTWATER_DATA")
+    places = [Path(named), Path(named) / "mnist"] if named else []
+    places += [parent / "shared" / "data" / "mnist" for parent in HERE.parents]
+    return next((place for place in places if (place / "train-images-idx3-ubyte.gz").exists()), None)
+
+
+@pytest.fixture(scope="session")
+def mnist_folder() -> Path:
+    """Real MNIST files; tests that need them are skipped, loudly, where there are none."""
+    folder = _find_mnist()
+    if folder is None:
+        pytest.skip("no MNIST files: set CUTWATER_DATA to a folder that holds the four idx .gz files")
+    return folder
