@@ -1,0 +1,243 @@
+"""A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and its two halves at a cut (paper, Sec. III-B)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.errors import ModelError
+from cutwater.model.program import Forward, Program, chain, tensors_of
+
+Smashed = Tensor | tuple[Tensor, ...]
+"""What crosses a cut: one tensor, or a tuple where the frontier is wider."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """w(l): the smallest part of the model that is never divided."""
+
+    name: str
+    """Where it ends in the model's own names, such as "layer3.1"."""
+
+    @property
+    def stage(self) -> str:
+        """The part of the model that it belongs to: its name without the running number."""
+        return re.sub(r"[._]?\d+$", "", self.name) or "layers"
+
+
+class Half(nn.Module):
+    """One side of a cut model; it shares its tensors with the model and keeps their names.
+
+    The client's half takes the model's inputs; the server's half takes what the client's returns.
+    """
+
+    def __init__(self, root: nn.Module, targets: Sequence[str], train: Forward, evaluate: Forward) -> None:
+        super().__init__()
+        self.training = root.training
+        self.targets = tuple(targets)
+        self._programs = (evaluate, train)
+        for target in self.targets:
+            _adopt(self, root, target)
+
+    def forward(self, *inputs: Any) -> Any:
+        """The layers of this half, in order."""
+        return self.run(self, *inputs)
+
+    def run(self, holder: nn.Module, *inputs: Any) -> Any:
+        """The same, with the parameters of another module of the same names."""
+        return self._programs[holder.training](holder, *inputs)
+
+
+class Joined(nn.Module):
+    """Both halves put together again: w = w^C ⊎ w^S."""
+
+    def __init__(self, halves: Sequence[Half]) -> None:
+        super().__init__()
+        self.training = halves[0].training
+        # A plain list keeps the halves out of the module tree, which already holds their contents.
+        self._chain = [half.run for half in halves]
+        for half in halves:
+            for target in half.targets:
+                _adopt(self, half, target)
+
+    def forward(self, *inputs: Any) -> Any:
+        """The whole model."""
+        value = self._chain[0](self, *inputs)
+        for run in self._chain[1:]:
+            value = run(self, value)
+        return value
+
+
+class Split(NamedTuple):
+    """w^C and w^S (eq. (4))."""
+
+    client: nn.Module
+    server: nn.Module
+
+
+@dataclass(frozen=True, eq=False)
+class Layered:
+    """A model and its layers; the halves it gives out share the model's tensors."""
+
+    module: nn.Module
+    layers: tuple[Layer, ...]
+    train_program: Program
+    eval_program: Program
+
+    def __post_init__(self) -> None:
+        for program in (self.train_program, self.eval_program):
+            if program.depth != len(self.layers):
+                raise ModelError(f"the model has {len(self.layers)} layers, but its program {program.depth}")
+
+    def __len__(self) -> int:
+        """L."""
+        return len(self.layers)
+
+    def split(self, cut: int) -> Split:
+        """Layers 1..cut and the rest; at L the server's half is empty and passes everything through."""
+        self.check_cut(cut)
+        client = self.half(0, cut)
+        return Split(client, nn.Identity() if cut == len(self) else self.half(cut, len(self)))
+
+    def half(self, low: int, high: int) -> Half:
+        """Layers low+1..high as one module."""
+        train = self.train_program.compile(low, high)
+        same = self.eval_program is self.train_program
+        evaluate = train if same else self.eval_program.compile(low, high)
+        return Half(self.module, self._targets(low, high), train, evaluate)
+
+    def check_cut(self, cut: int) -> None:
+        """Refuse a cut that is out of range or ruled out."""
+        depth = len(self)
+        if not isinstance(cut, int) or isinstance(cut, bool) or not 1 <= cut <= depth:
+            raise ModelError(
+                f"cut {cut!r} is out of range: the model has {depth} layers, so a cut is a whole number "
+                f"from 1 to {depth} ({depth} keeps the whole model on the client)"
+            )
+        if cut in self.ruled_out:
+            raise ModelError(f"cut {cut} can't be used: {self.ruled_out[cut]}")
+
+    @cached_property
+    def ruled_out(self) -> Mapping[int, str]:
+        """Cuts that would put a tied parameter on both sides, each with the reason."""
+        reasons: dict[int, str] = {}
+        for name, used in self._uses.items():
+            first, last = min(used), max(used)
+            for cut in range(first, last):
+                text = f"{name} is used in layers {first} and {last}, so both sides would train it"
+                reasons.setdefault(cut, text)
+        return dict(sorted(reasons.items()))
+
+    @cached_property
+    def parameters_of_layer(self) -> Mapping[int, tuple[str, ...]]:
+        """Names of the parameters that each layer is the first to use; each tensor counts once."""
+        parameters = dict(self.module.named_parameters())
+        found: dict[int, list[str]] = {layer: [] for layer in range(1, len(self) + 1)}
+        for name in parameters:
+            found[min(self._uses.get(name, {1}))].append(name)
+        return {layer: tuple(names) for layer, names in found.items()}
+
+    @cached_property
+    def _uses(self) -> Mapping[str, set[int]]:
+        """For each tensor (under the first of its names) the layers that use it."""
+        root = self.module
+        uses: dict[str, set[int]] = {}
+        first_names = {id(tensor): name for name, tensor in reversed(_state(root))}
+        for program in {self.train_program, self.eval_program}:
+            for target, layer in program.targets(0, len(self)):
+                for name, tensor in tensors_of(root, target):
+                    key = first_names.get(id(tensor), name)
+                    # A constant that no optimizer updates and no checkpoint holds may live on both sides.
+                    if key in self._kept:
+                        uses.setdefault(key, set()).add(layer)
+        return uses
+
+    @cached_property
+    def _kept(self) -> frozenset[str]:
+        """Names of parameters and of the buffers that a state dict holds."""
+        state = self.module.state_dict(keep_vars=True)
+        return frozenset(state) | {name for name, _ in self.module.named_parameters(remove_duplicate=False)}
+
+    def _targets(self, low: int, high: int) -> list[str]:
+        wanted = {t for p in {self.train_program, self.eval_program} for t, _ in p.targets(low, high)}
+        if low == 0:
+            wanted |= self._orphans
+        return sorted(wanted, key=self._position)
+
+    @cached_property
+    def _orphans(self) -> frozenset[str]:
+        """Tensors that no layer uses stay with the client, so that a joined state dict is complete."""
+        programs = {self.train_program, self.eval_program}
+        every = {t for program in programs for t, _ in program.targets(0, len(self))}
+        covered = {name for target in every for name, _ in tensors_of(self.module, target)}
+        return frozenset(name for name, _ in _state(self.module) if name not in covered)
+
+    @cached_property
+    def _order(self) -> Mapping[str, int]:
+        return {
+            name: index for index, (name, _) in enumerate(self.module.named_modules(remove_duplicate=False))
+        }
+
+    def _position(self, target: str) -> tuple[int, str]:
+        """Where the model registered a target, so that halves and joins list their state in its order."""
+        owner = target if target in self._order else target.rpartition(".")[0]
+        return self._order[owner], target
+
+
+def of_chain(root: nn.Module, names: Sequence[str]) -> Layered:
+    """The layers of submodules that are called one after the other."""
+    if not names:
+        raise ModelError("a model needs at least one layer, but the list of layers is empty")
+    program = chain(names)
+    return Layered(root, tuple(Layer(name) for name in names), program, program)
+
+
+def join(client: nn.Module, server: nn.Module) -> nn.Module:
+    """Put the halves of a split together again: forward, names and state of the whole model."""
+    halves = [half for half in (client, server) if isinstance(half, Half)]
+    if not halves or not isinstance(client, Half):
+        raise ModelError("join takes the two halves that split gave out, the client's first")
+    return Joined(halves)
+
+
+def join_states(client: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict of the whole model from those of its halves."""
+    both = client.keys() & server.keys()
+    if both:
+        raise ModelError(f"{sorted(both)[0]!r} is in both halves, but each tensor belongs to one side")
+    return {**client, **server}
+
+
+def _state(root: nn.Module) -> list[tuple[str, Tensor]]:
+    """All parameters and buffers under all of their names."""
+    parameters = root.named_parameters(remove_duplicate=False)
+    return [*parameters, *root.named_buffers(remove_duplicate=False)]
+
+
+def _adopt(holder: nn.Module, root: nn.Module, target: str) -> None:
+    """Register the submodule or tensor ``target`` of ``root`` under the same name in ``holder``."""
+    *path, name = target.split(".")
+    source = root
+    for step in path:
+        source = getattr(source, step)
+        if step not in holder._modules:
+            holder.add_module(step, nn.Module())
+        inner = holder._modules[step]
+        assert inner is not None
+        if inner is source:
+            return  # an outer module that is already here holds it
+        inner.training = source.training
+        holder = inner
+    found = getattr(source, name)
+    if isinstance(found, nn.Module):
+        holder.add_module(name, found)
+    elif isinstance(found, nn.Parameter):
+        holder.register_parameter(name, found)
+    elif isinstance(found, torch.Tensor):
+        holder.register_buffer(name, found, persistent=name not in source._non_persistent_buffers_set)
+    else:
+        setattr(holder, name, found)
