@@ -1,0 +1,161 @@
+"""A client's local training session: download w^C, train, upload w^C (paper, Phases 2 to 4)."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutwater.errors import RunError
+from cutwater.model.layers import Layered, Split
+from cutwater.train.step import (
+    ClientSide,
+    Loss,
+    MakeOptimizer,
+    Reply,
+    ServerSide,
+    Tensors,
+    state_bytes,
+    train_step,
+)
+
+State = Mapping[str, Tensor]
+Batch = tuple[tuple[Tensor, ...], Tensor]
+"""(inputs, labels) of a mini-batch."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one client does in one round; small and printable, so that it travels as JSON."""
+
+    client: str
+    round: int
+    cut: int
+    seed: int
+    """Where the random streams of this session's layers start from."""
+    lr: float
+    samples: int
+    """n_k: the client's weight in the average."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a session leaves behind."""
+
+    task: Task
+    state: State
+    """The trained w_k, client and server side joined. Valid until the next result is asked for."""
+    loss: float
+    """Mean loss over the session's samples."""
+    steps: int
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What all sessions of a run share."""
+
+    model: Layered
+    loss: Loss
+    optimizer: Callable[[float], MakeOptimizer]
+    """The optimizer of a session, given its learning rate; made anew for each session."""
+    batches: Callable[[Task], Iterable[Batch]]
+    """The mini-batches of a session, on the model's device: a function of client and round alone."""
+
+    def split(self, cut: int) -> Split:
+        """The model's halves, which share its tensors; made once for each cut."""
+        return _split(self.model, cut)
+
+
+@lru_cache(maxsize=128)
+def _split(model: Layered, cut: int) -> Split:
+    return model.split(cut)
+
+
+class _Counting:
+    """A server in this process that counts what would have crossed the network."""
+
+    def __init__(self, server: ServerSide) -> None:
+        self.server, self.up, self.down = server, 0, 0
+
+    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
+        reply = self.server.step(step, smashed, labels)
+        self.up += state_bytes((*smashed, labels))
+        self.down += state_bytes(reply.gradients)
+        return reply
+
+
+def run_session(job: Job, task: Task, state: State) -> Result:
+    """Train one client from the global state, both halves in this process."""
+    job.model.module.load_state_dict(state, strict=True)
+    client_half, server_half = job.split(task.cut)
+    optimizer = job.optimizer(task.lr)
+    client = ClientSide(client_half, optimizer, task.seed)
+    server = None
+    if task.cut < len(job.model):
+        server = _Counting(ServerSide(server_half, optimizer, task.seed, job.loss))
+    total, samples, steps = 0.0, 0, 0
+    for step, (inputs, labels) in enumerate(job.batches(task)):
+        loss = check_loss(train_step(client, server, job.loss, step, inputs, labels), task, step)
+        total, samples, steps = total + loss * len(labels), samples + len(labels), steps + 1
+    if not steps:
+        raise RunError(
+            f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"
+        )
+    model_bytes = state_bytes(client_half.state_dict().values())
+    return Result(
+        task=task,
+        state=job.model.module.state_dict(),
+        loss=total / samples,
+        steps=steps,
+        bytes_up=model_bytes + (server.up if server else 0),
+        bytes_down=model_bytes + (server.down if server else 0),
+    )
+
+
+def check_loss(loss: float, task: Task, step: int) -> float:
+    """A loss that is not a number would poison the global model: stop and say whose it is."""
+    if not math.isfinite(loss):
+        raise RunError(
+            f"the loss of client {task.client!r} is {loss} in round {task.round}, step {step}; "
+            f"the last good model is kept: lower the learning rate ({task.lr:g}) or check the client's data"
+        )
+    return loss
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the model does on one mini-batch of test data."""
+
+    loss: float
+    """Summed over the samples."""
+    samples: int
+    right: int
+    answers: int
+    """Labels that could be right: samples, or tokens of sequences; 0 where labels are not classes."""
+
+
+def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
+    """Score the whole model in eval mode, mini-batch by mini-batch."""
+    job.model.module.load_state_dict(state, strict=True)
+    model, _ = job.split(len(job.model))
+    model.eval()
+    with torch.inference_mode():
+        return [_score(job.loss, model(*inputs), labels) for inputs, labels in batches]
+
+
+def _score(loss: Loss, output: Any, labels: Tensor) -> Score:
+    total = float(loss(output, labels)) * len(labels)
+    logits = getattr(output, "logits", output)
+    if labels.is_floating_point() or not isinstance(logits, Tensor):
+        return Score(total, len(labels), 0, 0)
+    right = int((logits.argmax(dim=-1) == labels).sum())
+    return Score(total, len(labels), right, labels.numel())

@@ -1,0 +1,170 @@
+"""One mini-batch of split training: the six stages of Sec. III-B, Phase 3.
+
+(1) client-side forward, (2) smashed data and labels up, (3) server-side forward, (4) server-side backward and
+update, (5) gradients down, (6) client-side backward and update. This module knows no transport: whoever plays
+the server (:class:`ServerSide` in this process, or a stand-in that talks to one elsewhere) has one method.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cutwater.errors import RunError
+from cutwater.model.randomness import random_stream
+
+Loss = Callable[[Any, Tensor], Tensor]
+"""(model output, labels) → mean loss of the mini-batch."""
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+Tensors = tuple[Tensor, ...]
+Watch = Callable[[str], AbstractContextManager[Any]]
+"""Given the name of a stage, a context that is open while the stage runs (a stopwatch, say)."""
+
+STAGES = (
+    "client_forward",
+    "smashed_up",
+    "server_forward",
+    "server_backward",
+    "gradient_down",
+    "client_backward",
+)
+"""The six stages in order; who carries the data times the two in transit."""
+
+
+def no_watch(stage: str) -> AbstractContextManager[Any]:
+    """Watch nothing."""
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes back from the server after a mini-batch."""
+
+    gradients: Tensors
+    """G: one for each smashed tensor that requires a gradient, in order."""
+    loss: float
+
+
+class Server(Protocol):
+    """Stages 2 to 5 as the client sees them."""
+
+    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
+        """Take the smashed data of a step and answer with its gradients."""
+
+
+class _Side:
+    """A half and the optimizer of its parameters."""
+
+    def __init__(self, half: nn.Module, optimizer: MakeOptimizer, seed: int, watch: Watch = no_watch) -> None:
+        self.half, self.seed, self.watch = half, seed, watch
+        trained = [parameter for parameter in half.parameters() if parameter.requires_grad]
+        # torch refuses to make an optimizer of nothing, yet a first layer may well have no parameters.
+        self.optimizer = optimizer(trained) if trained else None
+        half.train()
+
+    def _run(self, step: int, *inputs: Any) -> Any:
+        with random_stream(self.seed, step):
+            return self.half(*inputs)
+
+    def _update(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+class ClientSide(_Side):
+    """w^C of one client in a session."""
+
+    def forward(self, step: int, inputs: Sequence[Tensor]) -> Tensors:
+        """Stage 1: S = fp(x; w^C) (eq. (5)), cut loose from the client's own graph."""
+        with self.watch("client_forward"):
+            output = self._run(step, *inputs)
+        self._kept = output if isinstance(output, tuple) else (output,)
+        return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in self._kept)
+
+    def backward(self, gradients: Sequence[Tensor]) -> None:
+        """Stage 6: backward through w^C from the gradients G, and the update (eq. (8))."""
+        with self.watch("client_backward"):
+            torch.autograd.backward([t for t in self._kept if t.requires_grad], list(gradients))
+            del self._kept
+            self._update()
+
+    def whole(self, step: int, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> float:
+        """The step of a client that holds the whole model (FedAvg, eq. (1))."""
+        with self.watch("client_forward"):
+            value = loss(self._run(step, *inputs), labels)
+        with self.watch("client_backward"):
+            torch.autograd.backward(value)
+            self._update()
+        return float(value.detach())
+
+
+class ServerSide(_Side):
+    """w^S of one client in a session, at the server."""
+
+    def __init__(
+        self, half: nn.Module, optimizer: MakeOptimizer, seed: int, loss: Loss, watch: Watch = no_watch
+    ) -> None:
+        super().__init__(half, optimizer, seed, watch)
+        self.loss = loss
+
+    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
+        """Stages 3 and 4: forward (eq. (6)), backward and update (eq. (7))."""
+        with self.watch("server_forward"):
+            output = self._run(step, smashed[0] if len(smashed) == 1 else smashed)
+            value = self.loss(output, labels)
+        with self.watch("server_backward"):
+            torch.autograd.backward(value)
+            self._update()
+        return Reply(tuple(_gradient(t) for t in smashed if t.requires_grad), float(value.detach()))
+
+
+def train_step(
+    client: ClientSide, server: Server | None, loss: Loss, step: int, inputs: Sequence[Tensor], labels: Tensor
+) -> float:
+    """One mini-batch of one client, whole (no server) or split; the loss."""
+    if server is None:
+        return client.whole(step, inputs, labels, loss)
+    smashed = client.forward(step, inputs)
+    reply = server.step(step, smashed, labels)
+    client.backward(reply.gradients)
+    return reply.loss
+
+
+def optimizer_factory(name: str, lr: float, **options: Any) -> MakeOptimizer:
+    """A torch.optim optimizer by name, for the parameters of either side."""
+    known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
+    if name.lower() in _NOT_SEPARABLE:
+        raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
+    if name.lower() not in known:
+        raise RunError(f"optimizer {name!r} is unknown: use one of {', '.join(sorted(known))}")
+    make = known[name.lower()]
+    try:
+        make([nn.Parameter(torch.zeros(1, 1))], lr=lr, **options)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"optimizer {name!r} refuses lr = {lr} with {options}: {error}") from error
+    return lambda parameters: make(parameters, lr=lr, **options)
+
+
+_NOT_SEPARABLE = {
+    "lbfgs": "its line search needs the loss and the gradients of both sides at once; use sgd or adam",
+    "sparseadam": "it takes sparse gradients only; use adam",
+}
+
+
+def _is_optimizer(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    # A tensor may cross the cut and yet not influence the loss; its gradient is then zero.
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+
+def state_bytes(tensors: Iterable[Tensor]) -> int:
+    """Size of tensors as they would cross a network."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,191 @@
+"""The local engine: the same bits at every cut, with every number of workers, after a worker's death."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import cutwater
+from cutwater.engine.local import LocalEngine
+from cutwater.errors import EngineError, RunError
+from cutwater.train.session import Job, Task
+from cutwater.train.step import optimizer_factory
+
+CLIENTS = ("ann", "bob", "cat", "dan")
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.body(x)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 12), Residual(12), nn.Dropout(0.2), Residual(12), nn.Linear(12, 3)
+    )
+
+
+def batches(task: Task):
+    generator = torch.Generator().manual_seed(task.round * 100 + CLIENTS.index(task.client))
+    for _ in range(4):
+        yield (torch.randn(8, 4, 4, generator=generator),), torch.randint(0, 3, (8,), generator=generator)
+
+
+def job(name: str = "sgd", data=batches, **options) -> Job:
+    return Job(
+        model=cutwater.layered(model()),
+        loss=F.cross_entropy,
+        optimizer=lambda lr: optimizer_factory(name, lr, **options),
+        batches=data,
+    )
+
+
+class TestData:
+    __test__ = False
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int):
+        generator = torch.Generator().manual_seed(index)
+        return (torch.randn(6, 4, 4, generator=generator),), torch.randint(0, 3, (6,), generator=generator)
+
+
+def tasks(cuts) -> list[Task]:
+    return [
+        Task(client=name, round=1, cut=cut, seed=11 + i, lr=0.05, samples=10 + i)
+        for i, (name, cut) in enumerate(zip(CLIENTS, cuts, strict=True))
+    ]
+
+
+def trained(cuts, workers: int = 1, **options) -> dict[str, tuple[float, dict[str, torch.Tensor]]]:
+    engine = LocalEngine(job(**options), TestData(), workers)
+    try:
+        start = model().state_dict()
+        return {
+            result.task.client: (result.loss, {k: v.clone() for k, v in result.state.items()})
+            for result in engine.sessions(tasks(cuts), start)
+        }
+    finally:
+        engine.close()
+
+
+def assert_same(left, right) -> None:
+    assert left.keys() == right.keys() == set(CLIENTS)
+    for client in CLIENTS:
+        assert left[client][0] == right[client][0]
+        for name, tensor in left[client][1].items():
+            assert torch.equal(tensor, right[client][1][name]), (client, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sgd", {}),
+        ("sgd", {"momentum": 0.9}),
+        ("adam", {}),
+        ("adamw", {"weight_decay": 0.1}),
+        ("rmsprop", {}),
+    ],
+)
+def test_sessions_give_the_same_bits_at_every_cut(name, options):
+    whole = trained([6, 6, 6, 6], name=name, **options)
+    assert_same(trained([1, 2, 3, 4], name=name, **options), whole)
+    assert_same(trained([5, 6, 1, 2], name=name, **options), whole)
+
+
+def test_sessions_give_the_same_bits_with_every_number_of_workers():
+    assert_same(trained([1, 3, 5, 6], workers=3), trained([6, 2, 4, 1], workers=1))
+
+
+def test_evaluation_does_not_depend_on_the_number_of_workers():
+    scores = []
+    for workers in (1, 2, 3):
+        engine = LocalEngine(job(), TestData(), workers)
+        scores.append(engine.evaluate(model().state_dict()))
+        engine.close()
+    assert scores[0] == scores[1] == scores[2]
+    assert sum(score.samples for score in scores[0]) == 30
+
+
+def test_a_split_session_counts_what_crosses_the_network():
+    engine = LocalEngine(job(), TestData())
+    split, whole = (next(iter(engine.sessions(tasks([cut] * 4), model().state_dict()))) for cut in (2, 6))
+    state = sum(t.numel() * t.element_size() for t in model().state_dict().values())
+    assert (whole.bytes_up, whole.bytes_down) == (state, state)
+    linear = (16 * 12 + 12) * 4
+    assert split.bytes_down == linear + 4 * 8 * 12 * 4
+    assert split.bytes_up == linear + 4 * (8 * 12 * 4 + 8 * 8)
+
+
+def slow_batches(task: Task):
+    for batch in batches(task):
+        time.sleep(0.15)
+        yield batch
+
+
+def test_a_killed_worker_is_replaced_and_its_session_done_again():
+    engine = LocalEngine(job(data=slow_batches), TestData(), workers=2)
+    victim = engine.pool.workers[0].process.pid
+    threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
+    try:
+        results = {
+            result.task.client: (result.loss, {k: v.clone() for k, v in result.state.items()})
+            for result in engine.sessions(tasks([1, 3, 5, 6]), model().state_dict())
+        }
+        assert engine.pool.workers[0].process.pid != victim
+    finally:
+        engine.close()
+    assert_same(results, trained([6, 6, 6, 6]))
+
+
+def broken_batches(task: Task):
+    for inputs, labels in batches(task):
+        yield (inputs[0] * float("nan"),) if task.client == "cat" else inputs, labels
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loss_that_is_not_a_number_stops_and_names_the_client(workers):
+    engine = LocalEngine(job(data=broken_batches), TestData(), workers)
+    try:
+        with pytest.raises(RunError, match="client 'cat' is nan in round 1, step 0"):
+            list(engine.sessions(tasks([1, 2, 3, 6]), model().state_dict()))
+        # The engine is still of use afterwards.
+        assert len(engine.evaluate(model().state_dict())) == 5
+    finally:
+        engine.close()
+
+
+def test_closing_leaves_no_process_behind():
+    engine = LocalEngine(job(), TestData(), workers=2)
+    processes = [worker.process for worker in engine.pool.workers]
+    engine.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_workers_must_be_positive():
+    with pytest.raises(EngineError, match="workers is 0"):
+        LocalEngine(job(), TestData(), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("lbfgs", "line search"), ("sparseadam", "sparse"), ("sdg", "unknown")]
+)
+def test_optimizers_that_cannot_be_split_are_refused_by_name(name, reason):
+    with pytest.raises(RunError, match=f"'{name}'.*{reason}"):
+        optimizer_factory(name, 0.1)
+
+
+def test_optimizer_options_are_checked_before_training():
+    with pytest.raises(RunError, match=r"refuses lr = -1"):
+        optimizer_factory("sgd", -1.0)
