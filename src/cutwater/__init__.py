@@ -11,6 +11,7 @@ _HOME = {
     "CutwaterError": "cutwater.errors",
     "Layered": "cutwater.model.layers",
     "Profile": "cutwater.profile.values",
+    "build": "cutwater.model.zoo",
     "join": "cutwater.model.layers",
     "layered": "cutwater.model.discover",
 }

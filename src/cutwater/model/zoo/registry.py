@@ -1,0 +1,148 @@
+"""Models by name, and the user's own as "package.module:function"."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from cutwater.errors import CutwaterError, ModelError, suggest
+from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
+from cutwater.model.zoo.inputs import InputSpec, parse_input
+
+Builder = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model of the zoo."""
+
+    builder: Builder
+    kind: str = "floats"
+    """What a sample holds: "floats" or "tokens"."""
+
+
+_ENTRIES: Mapping[str, Entry] = {
+    "cnn": Entry(small.cnn),
+    "efficientnet_v2_l": Entry(efficientnet.efficientnet_v2_l),
+    "efficientnet_v2_m": Entry(efficientnet.efficientnet_v2_m),
+    "efficientnet_v2_s": Entry(efficientnet.efficientnet_v2_s),
+    "mlp": Entry(small.mlp),
+    "resnet18": Entry(resnet.resnet18),
+    "resnet34": Entry(resnet.resnet34),
+    "resnet50": Entry(resnet.resnet50),
+    "text_transformer": Entry(transformers.text_transformer, kind="tokens"),
+    "vit_tiny": Entry(transformers.vit_tiny),
+}
+
+
+def names() -> list[str]:
+    """The models that can be built by name."""
+    return sorted(_ENTRIES)
+
+
+def is_user_model(name: str) -> bool:
+    """Whether the name stands for a user's function, "package.module:function"."""
+    return ":" in name
+
+
+def build(
+    name: str, input: str | InputSpec = "1x28x28", classes: int | None = 10, **options: Any
+) -> nn.Module:
+    """A model with fresh weights: one of the zoo, or what "package.module:function" returns.
+
+    A zoo model is an nn.Sequential whose direct children are the layers w(1)…w(L); options are its own
+    keyword arguments, such as ``depth=24``. A user's function is called with as much of ``input`` (the shape
+    of one sample, a tuple) and ``classes`` as it takes, and with the options. Weights come from torch's
+    generator on the current device, so build inside ``torch.device("meta")`` to have none at all.
+    """
+    spec = parse_input(input)
+    if is_user_model(name):
+        return _build_user(name, spec, classes, options)
+    entry = _entry(name)
+    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
+        raise ModelError(f"{name} can't have {classes!r} classes: a whole number from 1 on is needed")
+    known = _keywords(entry.builder)
+    for option in options:
+        if option not in known:
+            raise ModelError(f"{name} has no option {option!r}; {suggest(option, known)}")
+    return _call(name, entry.builder, {"input": spec, "classes": classes, **options})
+
+
+def example_input(
+    name: str, input: str | InputSpec = "1x28x28", batch: int = 1, *, device: str = "cpu", **options: Any
+) -> Tensor:
+    """A batch that the model takes, the same numbers on every call; ``options`` are those of the model.
+
+    A user's model gets token ids for a single size ("128") and numbers for anything else, unless the input
+    says which: "tokens:128" or "floats:128".
+    """
+    spec = parse_input(input)
+    kind = spec.resolved(None if is_user_model(name) else _entry(name).kind)
+    vocabulary = options.get("vocabulary", 2 if is_user_model(name) else transformers.VOCABULARY)
+    return inputs.draw(spec, kind, batch, vocabulary, device)
+
+
+def _entry(name: str) -> Entry:
+    if name not in _ENTRIES:
+        raise ModelError(
+            f"there is no model {name!r}; {suggest(name, _ENTRIES)}; your own is 'package.module:function'"
+        )
+    return _ENTRIES[name]
+
+
+def _keywords(function: Builder) -> list[str]:
+    parameters = signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+
+
+def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mapping[str, Any]) -> nn.Module:
+    function = _user_function(name)
+    try:
+        parameters = signature(function).parameters
+    except (TypeError, ValueError):  # some builtins don't say what they take
+        parameters = signature(lambda: None).parameters
+    anything = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    offered = {"input": spec.shape, "classes": classes}
+    taken = {key: value for key, value in offered.items() if anything or key in parameters}
+    module = _call(name, function, {**taken, **options})
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{name} returned {type(module).__name__}, but must return a torch.nn.Module")
+    return module
+
+
+def _user_function(name: str) -> Builder:
+    module_name, _, path = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = import_module(module_name)
+        for step in path.split("."):
+            found = getattr(found, step)
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} can't be imported ({_reason(error)}): write 'package.module:function', "
+            "seen from the current folder"
+        ) from error
+    if not callable(found):
+        raise ModelError(f"{name} is a {type(found).__name__}, but must be a function that returns a model")
+    return found  # type: ignore[no-any-return]
+
+
+def _call(name: str, function: Builder, arguments: Mapping[str, Any]) -> nn.Module:
+    try:
+        return function(**arguments)
+    except CutwaterError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{name} can't be built: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

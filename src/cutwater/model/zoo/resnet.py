@@ -1,0 +1,103 @@
+"""ResNet (He et al. 2016): 18, 34 and 50; a layer is the stem, one block, or the head.
+
+As in common use, the stride of a bottleneck is in its 3×3 convolution ("v1.5").
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from torch import nn
+
+from cutwater.model.zoo.inputs import InputSpec, image_shape
+from cutwater.model.zoo.parts import Residual, init_convolutions, named
+
+WIDTHS = (64, 128, 256, 512)
+Branch = Callable[[int, int, int], nn.Sequential]
+
+
+def resnet18(input: InputSpec, classes: int, *, small_stem: bool = False) -> nn.Sequential:
+    """10 layers. ``small_stem`` keeps the resolution of small images: a 3×3 stem of stride 1, no pool."""
+    return _build("resnet18", input, classes, (2, 2, 2, 2), _basic, 1, small_stem)
+
+
+def resnet34(input: InputSpec, classes: int, *, small_stem: bool = False) -> nn.Sequential:
+    """18 layers."""
+    return _build("resnet34", input, classes, (3, 4, 6, 3), _basic, 1, small_stem)
+
+
+def resnet50(input: InputSpec, classes: int, *, small_stem: bool = False) -> nn.Sequential:
+    """18 layers, of bottlenecks."""
+    return _build("resnet50", input, classes, (3, 4, 6, 3), _bottleneck, 4, small_stem)
+
+
+def _build(
+    name: str,
+    input: InputSpec,
+    classes: int,
+    blocks: Sequence[int],
+    branch: Branch,
+    expansion: int,
+    small_stem: bool,
+) -> nn.Sequential:
+    channels, _, _ = image_shape(name, input)
+    head = named(
+        [
+            ("pool", nn.AdaptiveAvgPool2d(1)),
+            ("flatten", nn.Flatten()),
+            ("classifier", nn.Linear(WIDTHS[-1] * expansion, classes)),
+        ]
+    )
+    layers = _blocks(blocks, branch, expansion)
+    model = named([("stem", _stem(channels, small_stem)), *layers, ("head", head)])
+    init_convolutions(model)
+    return model
+
+
+def _stem(channels: int, small: bool) -> nn.Sequential:
+    kernel, stride = (3, 1) if small else (7, 2)
+    parts: list[tuple[str, nn.Module]] = [
+        ("conv", nn.Conv2d(channels, WIDTHS[0], kernel, stride, kernel // 2, bias=False)),
+        ("norm", nn.BatchNorm2d(WIDTHS[0])),
+        ("act", nn.ReLU()),
+    ]
+    return named(parts if small else [*parts, ("pool", nn.MaxPool2d(3, stride=2, padding=1))])
+
+
+def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[tuple[str, nn.Module]]:
+    inputs = WIDTHS[0]
+    for number, (width, count) in enumerate(zip(WIDTHS, blocks, strict=True), start=1):
+        for index in range(count):
+            stride = 2 if index == 0 and number > 1 else 1
+            outputs = width * expansion
+            shortcut = None
+            if stride != 1 or inputs != outputs:
+                shortcut = named(_conv("", inputs, outputs, 1, stride))
+            yield (
+                f"stage{number}_{index + 1}",
+                Residual(branch(inputs, width, stride), shortcut, act=nn.ReLU()),
+            )
+            inputs = outputs
+
+
+def _basic(inputs: int, width: int, stride: int) -> nn.Sequential:
+    """Two 3×3 convolutions."""
+    return named(
+        [*_conv("1", inputs, width, 3, stride), ("act1", nn.ReLU()), *_conv("2", width, width, 3, 1)]
+    )
+
+
+def _bottleneck(inputs: int, width: int, stride: int) -> nn.Sequential:
+    """1×1 that narrows, 3×3, 1×1 that widens."""
+    return named(
+        [
+            *_conv("1", inputs, width, 1, 1),
+            ("act1", nn.ReLU()),
+            *_conv("2", width, width, 3, stride),
+            ("act2", nn.ReLU()),
+            *_conv("3", width, 4 * width, 1, 1),
+        ]
+    )
+
+
+def _conv(number: str, inputs: int, outputs: int, kernel: int, stride: int) -> list[tuple[str, nn.Module]]:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return [(f"conv{number}", conv), (f"norm{number}", nn.BatchNorm2d(outputs))]
