@@ -1,1 +1,4 @@
-"""Data sources by name and seeded partitions over clients."""
+"""Data sources by name, seeded partitions over clients, and the mini-batches of a session.
+
+Nothing here imports torch until a mini-batch is asked for.
+"""

@@ -1,0 +1,103 @@
+"""The mini-batches of a client's session, a pure function of (seed, round, client).
+
+They know nothing of cuts, engines and processes: wherever client k trains in round t, it sees these samples
+in this order.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.random import RandomState
+
+from cutwater.data.streams import stream
+from cutwater.data.values import Indices
+from cutwater.errors import DataError
+
+
+def batches(
+    samples: Indices,
+    *,
+    batch_size: int,
+    seed: int,
+    round_: int,
+    client: str,
+    epochs: int | None = None,
+    steps: int | None = None,
+) -> Iterator[Indices]:
+    """The positions of every mini-batch of a session, in order.
+
+    By ``epochs``: passes over the client's samples, each shuffled; the last mini-batch of a pass is what is
+    left. By ``steps``: mini-batches drawn at random, each without replacement (Sec. III-A of the paper).
+    """
+    check_session(len(samples), batch_size=batch_size, client=client, epochs=epochs, steps=steps)
+    if epochs is not None:
+        return _passes(samples, batch_size, epochs, (seed, round_, client))
+    assert steps is not None
+    return _draws(samples, batch_size, steps, (seed, round_, client))
+
+
+def batch_sizes(
+    samples: int, *, batch_size: int, epochs: int | None = None, steps: int | None = None
+) -> list[int]:
+    """How many samples each mini-batch of a session has, without drawing them.
+
+    >>> batch_sizes(100, batch_size=32, epochs=1), batch_sizes(65, batch_size=32, epochs=1)
+    ([32, 32, 32, 4], [32, 33])
+    """
+    if epochs is None:
+        return [batch_size] * (steps or 0)
+    sizes = [int(size) for size in np.diff(_edges(samples, batch_size))]
+    return sizes * epochs
+
+
+def check_session(
+    samples: int, *, batch_size: int, client: str, epochs: int | None = None, steps: int | None = None
+) -> None:
+    """Refuse a session that can't be trained: no samples, or fewer than one mini-batch needs."""
+    if (epochs is None) == (steps is None):
+        raise DataError("a session is given by epochs or by steps: name exactly one of them")
+    if samples == 0:
+        raise DataError(f"client {client!r} has no samples to train on; give it some or leave it out")
+    if not 1 <= batch_size <= samples:
+        raise DataError(
+            f"batch_size is {batch_size}, but client {client!r} has {samples} samples to train on; "
+            f"use a batch_size between 1 and {samples}"
+        )
+
+
+def _edges(samples: int, batch_size: int) -> Indices:
+    """Where the mini-batches of a pass begin and end.
+
+    A sample that would be left alone joins the mini-batch before it: batch normalisation can't work on one.
+    """
+    edges = np.append(np.arange(0, samples, batch_size), samples)
+    if batch_size > 1 and samples % batch_size == 1 and samples > batch_size:
+        edges = np.delete(edges, -2)
+    return edges
+
+
+def _passes(samples: Indices, batch_size: int, epochs: int, key: tuple[int, int, str]) -> Iterator[Indices]:
+    seed, round_, client = key
+    edges = _edges(len(samples), batch_size)
+    for epoch in range(epochs):
+        order = samples[stream(seed, "pass", round_, client, epoch).permutation(len(samples))]
+        for start, end in pairwise(edges):
+            yield order[start:end]
+
+
+def _draws(samples: Indices, batch_size: int, steps: int, key: tuple[int, int, str]) -> Iterator[Indices]:
+    seed, round_, client = key
+    for step in range(steps):
+        yield samples[_distinct(stream(seed, "step", round_, client, step), len(samples), batch_size)]
+
+
+def _distinct(random: RandomState, samples: int, count: int) -> Indices:
+    """``count`` different positions of ``samples``, uniformly."""
+    if samples < 4 * count:
+        return random.permutation(samples)[:count]
+    # Of a long list few draws collide; skipping those that do is uniform, and spares shuffling all of it.
+    drawn = random.randint(samples, size=2 * count)
+    while len(first := np.unique(drawn, return_index=True)[1]) < count:
+        drawn = np.append(drawn, random.randint(samples, size=count))
+    return drawn[np.sort(first)[:count]]

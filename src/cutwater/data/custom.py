@@ -1,0 +1,160 @@
+"""The user's own data: any map-style torch Dataset whose items are (inputs…, label)."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutwater.data.values import Batch, Data, Indices, Samples, shape_text
+from cutwater.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DatasetSamples:
+    """Samples of a torch Dataset; an item is read when a mini-batch needs it, and never kept."""
+
+    def __init__(self, dataset: Any, name: str = "the dataset") -> None:
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise DataError(
+                f"{name} is {type(dataset).__name__}, but must be a map-style dataset with len() and [index]"
+            )
+        self._dataset = dataset
+        self._name = name
+        self.labels = _class_labels(dataset, self._item) if len(dataset) else None
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def shapes(self) -> str:
+        """The shapes of the inputs of a sample."""
+        return ",".join(shape_text(value.shape) for value in self._item(0)[0])
+
+    def batch(self, indices: Indices, device: str = "cpu") -> Batch:
+        """The samples at these positions, stacked, on a device."""
+        import torch
+        from torch.utils.data import TensorDataset
+
+        if isinstance(self._dataset, TensorDataset):
+            *inputs, labels = self._dataset[torch.from_numpy(indices)]
+        else:
+            items = [self._item(int(index)) for index in indices]
+            try:
+                inputs = [torch.stack(values) for values in zip(*(item[0] for item in items), strict=True)]
+                labels = torch.stack([item[1] for item in items])
+            except (RuntimeError, ValueError) as error:
+                raise DataError(
+                    f"samples of {self._name} differ in shape or number of inputs, so that they can't form a "
+                    f"mini-batch ({error}); give all samples the same shape"
+                ) from error
+        return Batch(tuple(value.to(device) for value in inputs), labels.to(device))
+
+    def _item(self, index: int) -> "tuple[tuple[Tensor, ...], Tensor]":
+        import torch
+
+        item = self._dataset[index]
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise DataError(
+                f"sample {index} of {self._name} is {type(item).__name__}, but must be (input, label) or "
+                "(input, …, label)"
+            )
+        *inputs, label = item
+        if len(inputs) == 1 and isinstance(inputs[0], tuple | list):
+            inputs = list(inputs[0])
+        try:
+            return tuple(torch.as_tensor(value) for value in inputs), torch.as_tensor(label)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DataError(
+                f"sample {index} of {self._name} can't become tensors ({error}); "
+                "give the dataset a transform that returns tensors"
+            ) from error
+
+
+def from_datasets(train: Any, test: Any, *, classes: int | None = None, name: str = "own data") -> Data:
+    """Data of the user's own training and test datasets.
+
+    ``classes`` is counted from the labels if it is not given; labels that are not whole numbers (of a
+    regression, say) have no classes.
+    """
+    sets = [DatasetSamples(part, f"{name} ({which})") for part, which in ((train, "train"), (test, "test"))]
+    for samples in sets:
+        if len(samples) == 0:
+            raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
+    shapes = [samples.shapes for samples in sets]
+    if shapes[0] != shapes[1]:
+        raise DataError(f"{name} has training samples of {shapes[0]} but test samples of {shapes[1]}")
+    return Data(name, sets[0], sets[1], shapes[0], _count_classes(sets, classes, name))
+
+
+def call_user_source(source: str, options: dict[str, Any]) -> Data:
+    """What the function behind ``package.module:function`` returns, called with the scenario's options."""
+    function = _import(source)
+    try:
+        made = function(**options)
+    except TypeError as error:
+        raise DataError(f"{source} can't be called with options {sorted(options)}: {error}") from error
+    if isinstance(made, Data):
+        return made
+    if isinstance(made, Sequence) and len(made) == 2:
+        return from_datasets(*made, name=source)
+    raise DataError(
+        f"{source} returned {type(made).__name__}, but must return (train, test) datasets or a cutwater Data"
+    )
+
+
+def _import(source: str) -> Any:
+    module_name, _, attribute = source.partition(":")
+    # An installed command does not look in the current folder, where a user's module usually is.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise DataError(f"source {source!r}: module {module_name!r} can't be imported ({error})") from error
+    if not callable(getattr(module, attribute, None)):
+        raise DataError(f"source {source!r}: {module_name} has no function {attribute!r}")
+    return getattr(module, attribute)
+
+
+def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:
+    """The label of every sample where labels are whole numbers, read from memory where that is possible."""
+    import torch
+    from torch.utils.data import TensorDataset
+
+    if isinstance(dataset, TensorDataset):
+        labels = dataset.tensors[-1]
+    elif _has_plain_targets(dataset):
+        labels = torch.as_tensor(dataset.targets)
+    elif item(0)[1].dim():
+        return None
+    else:
+        labels = torch.stack([item(index)[1] for index in range(len(dataset))])
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        return None
+    found: NDArray[np.int64] = labels.to(torch.int64).cpu().numpy()
+    return found
+
+
+def _has_plain_targets(dataset: Any) -> bool:
+    """Whether ``targets``, as torchvision's datasets have it, says what the items say."""
+    targets = getattr(dataset, "targets", None)
+    return (
+        targets is not None
+        and getattr(dataset, "target_transform", None) is None
+        and len(targets) == len(dataset)
+    )
+
+
+def _count_classes(sets: Sequence[Samples], classes: int | None, name: str) -> int | None:
+    labels = [samples.labels for samples in sets]
+    if any(part is None for part in labels):
+        if classes is not None:
+            raise DataError(f"{name} was given {classes} classes, but its labels are not whole numbers")
+        return None
+    return classes or 1 + max(int(part.max()) for part in labels if part is not None)
