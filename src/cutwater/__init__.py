@@ -14,6 +14,9 @@ _HOME = {
     "build": "cutwater.model.zoo",
     "join": "cutwater.model.layers",
     "layered": "cutwater.model.discover",
+    "measure": "cutwater.profile.measure",
+    "profile_layered": "cutwater.profile.count",
+    "profile_model": "cutwater.profile.count",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cutwater.cli.common import complain
+from cutwater.cli.profile import profile
 from cutwater.errors import CutwaterError
 
 app = typer.Typer(
@@ -35,6 +36,9 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(profile)
 
 
 def main() -> None:

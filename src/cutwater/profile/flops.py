@@ -1,0 +1,150 @@
+"""Two ways of counting floating-point operations, as formulas for torch's operators.
+
+``EXACT`` counts what convolutions, matrix products, attention and recurrent layers really execute, forward
+and backward; a multiply-add is two FLOPs, and elementwise work is left out, as is usual. It starts from
+torch's own registry and mends what that gets wrong: the backward pass of a grouped convolution ignores the
+groups, and CPU flash attention, recurrent layers and matrix-vector products count as nothing.
+
+``PAPER`` is the count behind the paper's numbers, torchinfo's mult-adds (× 2): the parameters of each
+convolution and linear layer times the positions of its output, plus each normalisation's weight and bias
+once for a sample. It has no backward pass, which the paper takes as κ times the forward pass (eq. (24)), and
+it does not see attention: for anything but convolutional networks use ``EXACT``.
+"""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+Formula = Callable[..., int]
+"""FLOPs of a call: takes the operator's arguments and, as ``out_val``, its result."""
+Formulas = Mapping[Any, Formula]
+
+
+class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the FLOPs of every operator that runs inside it, autograd's included."""
+
+    def __init__(self, formulas: Formulas) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.formulas = formulas
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator and count it."""
+        result = func(*args, **(kwargs or {}))
+        formula = self.formulas.get(func._overloadpacket)
+        if formula is not None:
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=result))
+        return result
+
+
+def _convolution(x: Tensor, weight: Tensor, bias: Any, *rest: Any, out_val: Tensor, **_: Any) -> int:
+    """Each weight meets each position of the output once (of the input, where transposed)."""
+    transposed = rest[3] if len(rest) > 3 else False
+    meeting = x if transposed else out_val
+    return 2 * meeting.shape[0] * prod(meeting.shape[2:]) * weight.numel()
+
+
+def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, out_val: Any, **_: Any) -> int:
+    """One convolution for each gradient that is wanted, of the input and of the weight.
+
+    Both are made of the very multiply-adds of the forward pass, so groups need no thought.
+    """
+    transposed = rest[4]
+    meeting = x if transposed else grad
+    wanted = sum(part is not None for part in out_val[:2])
+    return wanted * 2 * meeting.shape[0] * prod(meeting.shape[2:]) * weight.numel()
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Two products: scores = Q·Kᵀ and scores·V; a causal mask is counted as if it were full."""
+    pairs = prod(query.shape[:-1]) * key.shape[-2]
+    return 2 * pairs * (query.shape[-1] + value.shape[-1])
+
+
+def _attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Five products, because flash attention makes the scores again: Q·Kᵀ, dP, dV, dQ, dK."""
+    pairs = prod(query.shape[:-1]) * key.shape[-2]
+    return 2 * pairs * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
+def _recurrent(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_: Any, **__: Any) -> int:
+    """Each weight is used once at each step of each sequence."""
+    return 2 * prod(x.shape[:-1]) * (w_input.numel() + w_hidden.numel())
+
+
+def _recurrent_backward(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_: Any, **__: Any) -> int:
+    """Once for the gradients of the inputs and once for those of the weights."""
+    return 2 * _recurrent(x, w_input, w_hidden)
+
+
+def _matrix_vector(matrix: Tensor, vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _dot(left: Tensor, right: Tensor, **_: Any) -> int:
+    return 2 * left.numel()
+
+
+EXACT: Formulas = {
+    **flop_registry,
+    aten.convolution: _convolution,
+    aten._convolution: _convolution,
+    aten.convolution_backward: _convolution_backward,
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten.mkldnn_rnn_layer: _recurrent,
+    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+    aten.mv: _matrix_vector,
+    aten.addmv: lambda bias, matrix, vector, **_: _matrix_vector(matrix, vector),
+    aten.dot: _dot,
+    aten.vdot: _dot,
+}
+"""What really runs."""
+
+
+def _size(*parameters: Tensor | None) -> int:
+    return sum(parameter.numel() for parameter in parameters if parameter is not None)
+
+
+def _paper_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *_: Any, **kwargs: Any) -> int:
+    out: Tensor = kwargs["out_val"]
+    return 2 * out.shape[0] * prod(out.shape[2:]) * _size(weight, bias)
+
+
+def _paper_addmm(bias: Tensor, x: Tensor, weight: Tensor, **_: Any) -> int:
+    return 2 * x.shape[0] * _size(weight, bias)
+
+
+def _paper_mm(x: Tensor, weight: Tensor, **_: Any) -> int:
+    return 2 * x.shape[0] * weight.numel()
+
+
+def _paper_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *_: Any, **__: Any) -> int:
+    return 2 * x.shape[0] * _size(weight, bias)
+
+
+def _paper_layer_norm(
+    x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, *_: Any, **__: Any
+) -> int:
+    return 2 * x.shape[0] * _size(weight, bias)
+
+
+PAPER: Formulas = {
+    aten.convolution: _paper_convolution,
+    aten.addmm: _paper_addmm,
+    aten.mm: _paper_mm,
+    aten.native_batch_norm: _paper_norm,
+    aten._native_batch_norm_legit: _paper_norm,
+    aten.native_group_norm: _paper_norm,
+    aten.native_layer_norm: _paper_layer_norm,
+}
+"""torchinfo's mult-adds, twice; torchinfo itself takes a linear layer once for a whole sequence."""

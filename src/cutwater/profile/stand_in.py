@@ -1,0 +1,47 @@
+"""A copy of a model without its numbers, which behaves as the model does on a CPU."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+
+def stand_in_mode() -> FakeTensorMode:
+    """Within, tensors have shape, type and device but no memory.
+
+    Unlike the meta device this takes the same operators as a CPU does (flash attention, say), so that what
+    is counted is what runs.
+    """
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def stand_in(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """The same module with tensors that have no memory; the original is not touched."""
+    replaced: dict[int, Any] = {id(tensor): empty(tensor, mode) for tensor in _tensors(module)}
+    return copy.deepcopy(module, replaced)
+
+
+def empty(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A tensor on the CPU, without memory, that looks like the given one."""
+    with mode:
+        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(bare, requires_grad=tensor.requires_grad)
+        return bare.requires_grad_(tensor.requires_grad)
+
+
+def empty_inputs(inputs: Any, mode: FakeTensorMode) -> Any:
+    """The same for every tensor in nested inputs."""
+    return pytree.tree_map(lambda leaf: empty(leaf, mode) if isinstance(leaf, Tensor) else leaf, inputs)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Parameters, buffers and constants that hang on a module as plain attributes."""
+    for part in module.modules():
+        yield from part.parameters(recurse=False)
+        yield from part.buffers(recurse=False)
+        yield from (value for value in vars(part).values() if isinstance(value, Tensor))

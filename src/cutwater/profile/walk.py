@@ -1,0 +1,145 @@
+"""Run a model's layers one by one, forward and backward, and note what each costs.
+
+Gradients are wanted exactly where training the whole model wants them: a layer's input gets one if anything
+before it learns. The model's own input never does, so layer 1 has no such work. As layer 1 is with the client
+at every cut, and the layer after a cut has this work on either side, the sums over layers 1..l and l+1..L are
+what client and server do, and they add up to the whole model's at every cut.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from cutwater.errors import ModelError
+from cutwater.model.layers import Layered
+from cutwater.profile.flops import Formulas, OperatorCounter
+from cutwater.profile.memory import Storages
+from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What one layer costs with a whole mini-batch."""
+
+    forward_flops: int
+    backward_flops: int
+    trainable_bits: int
+    """Parameters that this layer is the first to use and that learn."""
+    weight_bits: int
+    """Parameters and buffers that this layer is the first to use."""
+    output_bits: int
+    """What crosses a cut after this layer."""
+    gradient_bits: int
+    """The part of it that a gradient comes back for."""
+    held_bits: int
+    """Inputs, all that layers up to this one saved for the backward pass, and this one's output."""
+
+
+def walk(layered: Layered, inputs: tuple[Any, ...], formulas: Formulas) -> list[LayerCost]:
+    """The cost of every layer, on tensors without memory; the model given is not touched.
+
+    A layer that wants to see numbers can't run like this; then a copy of the model runs for real.
+    """
+    mode = stand_in_mode()
+    try:
+        light = replace(layered, module=stand_in(layered.module, mode).train())
+        with mode, torch.random.fork_rng(devices=[]):
+            return list(_costs(light, empty_inputs(inputs, mode), formulas))
+    except Exception:
+        if any(tensor.is_meta for tensor in [*layered.module.parameters(), *tensors(inputs)]):
+            raise
+    heavy = replace(layered, module=copy.deepcopy(layered.module).train())
+    with torch.random.fork_rng(devices=[]):
+        return list(_costs(heavy, inputs, formulas))
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """Every tensor in a nested value."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def bits(values: list[Tensor]) -> int:
+    """The size of tensors as they are sent, each whole."""
+    return sum(8 * value.numel() * value.element_size() for value in values)
+
+
+def _costs(layered: Layered, inputs: tuple[Any, ...], formulas: Formulas) -> Iterator[LayerCost]:
+    parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
+    weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
+    held.add(tensors(inputs))
+    arguments = inputs
+    for index, layer in enumerate(layered.layers, start=1):
+        half = layered.half(index - 1, index)
+        before = weights.bytes
+        weights.add([*half.parameters(), *half.buffers()])
+        with naming(f"layer {index} ({layer.name!r}) fails"):
+            output, forward = _forward(half, arguments, formulas, held)
+            backward = _backward(output, formulas)
+        yield LayerCost(
+            forward_flops=forward,
+            backward_flops=backward,
+            trainable_bits=_trainable_bits(layered, index),
+            weight_bits=8 * (weights.bytes - before),
+            output_bits=bits(tensors(output)),
+            gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
+            held_bits=8 * held.bytes_with(tensors(output)),
+        )
+        arguments = (pytree.tree_map(_cut_loose, output),)
+
+
+def _forward(
+    half: nn.Module, arguments: tuple[Any, ...], formulas: Formulas, held: Storages
+) -> tuple[Any, int]:
+    def enter(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            return value
+        # A layer may write into its input, which autograd forbids for a leaf. In the whole model there is
+        # no copy, so its memory is the original's.
+        entered = value.clone()
+        held.alias(entered, value)
+        return entered
+
+    entered = pytree.tree_map(enter, arguments)
+    with OperatorCounter(formulas) as counter, held.recording():
+        output = half(*entered)
+    return output, counter.flops
+
+
+def _backward(output: Any, formulas: Formulas) -> int:
+    learning = [value for value in tensors(output) if value.requires_grad]
+    if not learning:
+        return 0
+    gradients = [torch.ones_like(value) for value in learning]
+    with OperatorCounter(formulas) as counter:
+        torch.autograd.backward(learning, gradients)
+    flops: int = counter.flops
+    return flops
+
+
+def _cut_loose(value: Any) -> Any:
+    """The next layer's input: the same memory, with a gradient wanted if the layer's output carried one."""
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+
+
+def _trainable_bits(layered: Layered, index: int) -> int:
+    parameters = dict(layered.module.named_parameters())
+    own = (parameters[name] for name in layered.parameters_of_layer[index])
+    return bits([parameter for parameter in own if parameter.requires_grad])
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Turn whatever goes wrong in a user's model into one sentence that says where."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{what}: {error}") from error
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise ModelError(f"{what}: {type(error).__name__}: {lines[0]}") from error
