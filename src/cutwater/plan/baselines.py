@@ -1,0 +1,129 @@
+"""The rivals: FedAvg, SplitFed, greedy and random plans. None of them is optimal; all are fast and honest."""
+
+import heapq
+from typing import Literal
+
+import numpy as np
+
+from cutwater.errors import PlanError
+from cutwater.plan.fleet import Floats, Ints
+from cutwater.plan.latency import before_server, latency, server_work
+from cutwater.plan.problem import Problem
+from cutwater.plan.value import Plan, assemble
+
+
+def fedavg(problem: Problem) -> Plan:
+    """Every client trains the whole model (eq. (19)); the server's compute stays unused."""
+    _require(problem, problem.layers, "FedAvg")
+    return assemble(problem, "fedavg", problem.layers, 0.0)
+
+
+def splitfed(problem: Problem, *, cut: int | Literal["best"] | None = None) -> Plan:
+    """One fixed cut for all and equal shares, as SplitFed trains.
+
+    Without a ``cut`` it is the smallest that all clients may use; ``"best"`` tries them all.
+    """
+    common = _common_cuts(problem)
+    if cut is None:
+        cut = int(common[0])
+    elif cut != "best":
+        if not isinstance(cut, int) or not 1 <= cut < problem.layers:
+            raise PlanError(
+                f"cut is {cut!r}, but SplitFed needs a cut from 1 to {problem.layers - 1} or 'best'"
+            )
+        _require(problem, cut, f"SplitFed at cut {cut}")
+    share = problem.server.compute / len(problem)
+    if cut == "best":
+        slowest = [float(latency(problem, int(each), share).max()) for each in common]
+        cut = int(common[int(np.argmin(slowest))])
+    return assemble(problem, "splitfed", cut, share, outcome=f"cut {cut} for all")
+
+
+def splitfed_best(problem: Problem) -> Plan:
+    """SplitFed at the best of its cuts."""
+    return splitfed(problem, cut="best")
+
+
+def random(problem: Problem, *, seed: int = 0) -> Plan:
+    """A random allowed cut for each client and random shares for those that are split."""
+    rng = np.random.default_rng(seed)
+    allowed = problem.allowed
+    masks = allowed.masks if problem.server.compute else allowed.masks & (problem.costs.server == 0)
+    choices = np.argsort(~masks, axis=1, kind="stable")
+    place = (rng.random(len(problem)) * masks.sum(axis=1)[allowed.of]).astype(np.int64)
+    cuts: Ints = choices[allowed.of, place] + 1
+    weight = np.where(server_work(problem, cuts) > 0, rng.exponential(size=len(problem)) + 1e-3, 0.0)
+    shares = problem.server.compute * weight / max(float(weight.sum()), 1e-300)
+    return assemble(problem, "random", cuts, shares, outcome=f"seed {seed}")
+
+
+def greedy(problem: Problem, *, portions: int = 200) -> Plan:
+    """Give the server away in equal portions, always to the client that is slowest now, at its best cut.
+
+    A client that no affordable number of portions makes faster ends it: nothing else shortens the round.
+    """
+    if not portions >= 1:
+        raise PlanError(f"portions is {portions}, but must be at least 1")
+    cuts, latencies = _without_shares(problem)
+    shares = np.zeros(len(problem))
+    waiting = np.flatnonzero(cuts == 0)
+    left = max(portions, 2 * waiting.size)
+    portion = problem.server.compute / left
+    for k in map(int, waiting):
+        cuts[k], latencies[k] = _best_cuts(problem, k, np.array([portion]))[0]
+        shares[k] = portion
+    left -= waiting.size
+    slowest = [(-float(seconds), k) for k, seconds in enumerate(latencies)]
+    heapq.heapify(slowest)
+    while left and portion:
+        seconds, k = slowest[0]
+        offers = _best_cuts(problem, k, shares[k] + portion * np.arange(1, left + 1))
+        faster = next((i for i, (_, offer) in enumerate(offers) if offer < -seconds), None)
+        if faster is None:
+            break
+        left -= faster + 1
+        shares[k] += (faster + 1) * portion
+        cuts[k] = offers[faster][0]
+        heapq.heapreplace(slowest, (-offers[faster][1], k))
+    return assemble(problem, "greedy", cuts, shares, outcome=f"{left} portions left over")
+
+
+def _best_cuts(problem: Problem, k: int, shares: Floats) -> list[tuple[int, float]]:
+    """The best cut of client k and its latency, for each of the shares that it might get."""
+    cuts = problem.allowed.cuts(k)
+    seconds = latency(problem, cuts[:, None], shares, k)
+    best = seconds.argmin(axis=0)
+    return [(int(cuts[i]), float(seconds[i, j])) for j, i in enumerate(best)]
+
+
+def _without_shares(problem: Problem) -> tuple[Ints, Floats]:
+    """The best cut and latency of each client without the server; cut 0 for those that can't do without."""
+    cuts = np.zeros(len(problem), dtype=np.int64)
+    best = np.full(len(problem), np.inf)
+    for cut in np.flatnonzero(problem.costs.server == 0) + 1:
+        seconds = np.where(problem.allowed.at(int(cut)), before_server(problem, cut), np.inf)
+        better = seconds < best
+        cuts[better], best[better] = cut, seconds[better]
+    return cuts, best
+
+
+def _common_cuts(problem: Problem) -> Ints:
+    masks = problem.allowed.masks[np.unique(problem.allowed.of)]
+    common = np.flatnonzero(np.logical_and.reduce(masks[:, :-1], axis=0)) + 1
+    if not common.size:
+        raise PlanError(
+            "SplitFed needs one cut that all clients may use, but their limits leave none in common"
+        )
+    if problem.server.compute == 0:
+        raise PlanError("SplitFed needs a server with compute to share, but it has 0 FLOPS")
+    return common
+
+
+def _require(problem: Problem, cut: int, what: str) -> None:
+    stuck = np.flatnonzero(~problem.allowed.at(cut))
+    if stuck.size:
+        name = problem.fleet.names[stuck[0]]
+        limits = "its min_cut, memory or forbidden cuts rule it out"
+        raise PlanError(
+            f"{what} needs cut {cut} for every client, but client {name!r} can't use it: {limits}"
+        )

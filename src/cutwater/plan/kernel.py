@@ -1,0 +1,145 @@
+"""The inner loops of the exact planner, compiled: one pass over clients and cuts each.
+
+All of them take the arrays of :class:`cutwater.plan.tables.Tables`. They release the interpreter's lock and
+are compiled once for each machine. ``alone`` is passed apart, because a search marks clients that it has
+settled by setting theirs to minus infinity: such a client needs nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# NaN never occurs and sums may be regrouped (that is what lets the cut loop use vector units); infinities do
+# occur, so the flag that would assume them away stays off.
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc", "contract"}
+)
+
+
+def _extremes(
+    pattern: Ints, weights: Floats, alone: Floats, rows: Floats, equal: float, least: Floats
+) -> float:
+    """Fill ``least`` with min over l of a_k(l); return T of giving every client the share ``equal``."""
+    slowest = 0.0
+    for k in range(alone.shape[0]):
+        row, weight = rows[pattern[k]], weights[k]
+        link, on_client, on_up, on_down, per_share = (
+            weight[0],
+            weight[1],
+            weight[2],
+            weight[3],
+            weight[4] / equal,
+        )
+        low = high = np.inf
+        for i in range(row.shape[1]):
+            a = link * row[0, i] + on_client * row[1, i] + on_up * row[2, i] + on_down * row[3, i]
+            low = min(low, a)
+            high = min(high, a + per_share * row[4, i])
+        least[k] = low
+        slowest = max(slowest, min(high, alone[k]))
+    return slowest
+
+
+def _need(T: float, weight: Floats, scaled: Floats) -> float:
+    """need_k(T): the smallest share that has one client done by T, over its allowed cuts."""
+    link, on_client, on_up, on_down = weight[0], weight[1], weight[2], weight[3]
+    best = 0.0
+    for i in range(scaled.shape[1]):
+        u = (
+            T * scaled[0, i]
+            - link * scaled[1, i]
+            - on_client * scaled[2, i]
+            - on_up * scaled[3, i]
+            - on_down * scaled[4, i]
+        )
+        best = max(best, u)
+    return weight[4] / best if best > 0.0 else np.inf
+
+
+need = _compiled(_need)
+
+
+def _demand(T: float, pattern: Ints, weights: Floats, alone: Floats, scaled: Floats) -> tuple[float, float]:
+    """Σ need_k at T, and just below T, where clients with T̃_k = T are not done alone any more."""
+    at = below = 0.0
+    for k in range(alone.shape[0]):
+        if alone[k] < T:
+            continue
+        share = need(T, weights[k], scaled[pattern[k]])
+        if alone[k] == T:
+            below += share
+        else:
+            at += share
+            if at == np.inf:
+                break
+    return at, at + below
+
+
+def _assign(
+    T: float,
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    rows: Floats,
+    cut: Ints,
+    share: Floats,
+) -> None:
+    """The cut (as an index) and share of every client that needs one at T: least s_k / (T - a_k)."""
+    for k in range(alone.shape[0]):
+        cut[k], share[k] = -1, 0.0
+        if alone[k] <= T:
+            continue
+        row, weight = rows[pattern[k]], weights[k]
+        best = np.inf
+        for i in range(row.shape[1]):
+            left = T - (
+                weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
+            )
+            if left > 0.0 and row[4, i] < best * left:
+                best = row[4, i] / left
+                cut[k] = i
+        share[k] = weight[4] * best
+
+
+def _sweep(
+    F: float,
+    order: Ints,
+    split: Ints,
+    count: int,
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    scaled: Floats,
+) -> tuple[int, int]:
+    """Go down T̃ from client to client: each joins those that share if the server has room, or is settled.
+
+    ``order`` lists the clients still to visit, slowest first; ``split[:count]`` those that share the server
+    already. A client that finds no room is done at its T̃_k and marked settled. Returns how many share now and
+    how many were visited before the server was too small for those that share at the next client's T̃.
+    """
+    for visited in range(order.shape[0]):
+        b = order[visited]
+        T = alone[b]
+        used = 0.0
+        for i in range(count):
+            used += need(T, weights[split[i]], scaled[pattern[split[i]]])
+        if used > F:
+            return count, visited
+        if used + need(T, weights[b], scaled[pattern[b]]) > F:
+            alone[b] = -np.inf
+        else:
+            split[count] = b
+            count += 1
+    return count, order.shape[0]
+
+
+extremes = _compiled(_extremes)
+demand = _compiled(_demand)
+assign = _compiled(_assign)
+sweep = _compiled(_sweep)

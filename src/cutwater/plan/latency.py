@@ -1,0 +1,180 @@
+"""How long each phase and stage of a session takes: one function per equation of the paper (Sec. IV).
+
+Every function broadcasts, so scalars give one client at one cut and arrays give a fleet, all cuts, or both.
+``samples`` is how many samples the stage processes: |B| gives the paper's stage of one mini-batch, and N_k,
+all samples of a session, gives that stage's part of T_k. (The first line of the paper's eq. (17) multiplies
+by |B_k| twice; its second line, which is used here, does not.) Sizes are in bits, rates in bits per second.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cutwater.plan.problem import Problem
+from cutwater.profile.fit import Fit
+
+Array = NDArray[np.float64]
+
+
+def model_download(bits: ArrayLike, down: ArrayLike) -> Array:
+    """Eq. (9): DM = |w^C| / r."""
+    return np.divide(bits, down)
+
+
+def client_forward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Array:
+    """Eq. (10): FP^C = F^C·|B| / f^C."""
+    return np.divide(np.multiply(flops, samples), compute)
+
+
+def smashed_upload(bits: ArrayLike, samples: ArrayLike, up: ArrayLike) -> Array:
+    """Eq. (11): TS = |S|·|B| / r."""
+    return np.divide(np.multiply(bits, samples), up)
+
+
+def server_forward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+    """Eq. (12): FP^S = F^S·|B| / f^S; never done where work meets no share."""
+    return _on_server(flops, samples, share)
+
+
+def server_backward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+    """Eq. (13): BP^S = B^S·|B| / f^S; never done where work meets no share."""
+    return _on_server(flops, samples, share)
+
+
+def gradient_download(bits: ArrayLike, samples: ArrayLike, down: ArrayLike) -> Array:
+    """Eq. (14): TG = |G|·|B| / r."""
+    return np.divide(np.multiply(bits, samples), down)
+
+
+def client_backward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Array:
+    """Eq. (15): BP^C = B^C·|B| / f^C."""
+    return np.divide(np.multiply(flops, samples), compute)
+
+
+def model_upload(bits: ArrayLike, up: ArrayLike) -> Array:
+    """Eq. (16): UM = |w^C| / r."""
+    return np.divide(bits, up)
+
+
+def _on_server(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+    work, rate = np.broadcast_arrays(np.multiply(flops, samples), np.asarray(share, dtype=np.float64))
+    idle: Array = np.where(work > 0, np.inf, 0.0)
+    np.divide(work, rate, out=idle, where=rate > 0)
+    return idle
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of a session, phase by phase and stage by stage; numbers or arrays."""
+
+    model_download: Any
+    client_forward: Any
+    smashed_upload: Any
+    server_forward: Any
+    server_backward: Any
+    gradient_download: Any
+    client_backward: Any
+    model_upload: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    @property
+    def total(self) -> Any:
+        """Eq. (17): T_k, the sum of all phases and stages."""
+        return sum(self)
+
+    @property
+    def client(self) -> Any:
+        """Computing on the client."""
+        return self.client_forward + self.client_backward
+
+    @property
+    def server(self) -> Any:
+        """Computing on the server."""
+        return self.server_forward + self.server_backward
+
+    @property
+    def link(self) -> Any:
+        """Moving smashed data, gradients and the model."""
+        return self.smashed_upload + self.gradient_download + self.model_download + self.model_upload
+
+    def at(self, k: int) -> "Phases":
+        """One client out of the arrays."""
+        return Phases(*(float(phase[k]) for phase in self))
+
+    def to_json(self) -> dict[str, float]:
+        """The phases of one client by name, in the order that they happen."""
+        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+
+
+PHASES = tuple(field.name for field in fields(Phases))
+"""The names of all phases and stages, in the order that they happen."""
+
+
+Which = slice | int | NDArray[np.int64]
+"""Some of the clients, as an index into the fleet's columns."""
+ALL = slice(None)
+
+
+def session_phases(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Phases:
+    """Eq. (20) taken apart: the phases of every client's session under these cuts and shares.
+
+    ``cuts`` and ``shares`` broadcast against the clients (one number for all, or one for each); to see all
+    cuts at once, give them a leading axis: ``cuts[:, None]`` yields arrays of shape L × K.
+    """
+    fleet, costs = problem.fleet, problem.costs
+    work, compute, up, down = (c[clients] for c in (problem.work, fleet.compute, fleet.up, fleet.down))
+    row = np.asarray(cuts, dtype=np.int64) - 1
+    phases = (
+        model_download(costs.bits[row], down),
+        client_forward(costs.client_forward[row], work, compute),
+        smashed_upload(costs.smashed[row], work, up),
+        server_forward(costs.server_forward[row], work, shares),
+        server_backward(costs.server_backward[row], work, shares),
+        gradient_download(costs.gradient[row], work, down),
+        client_backward(costs.client_backward[row], work, compute),
+        model_upload(costs.bits[row], up),
+    )
+    return Phases(*np.broadcast_arrays(*phases))
+
+
+def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Array:
+    """Eq. (20): T_k of every client, whole (cut L, eqs. (18) and (19)) or split (eq. (17))."""
+    total: Array = session_phases(problem, cuts, shares, clients).total
+    return total
+
+
+def whole_model_latency(problem: Problem) -> Array:
+    """Eq. (19): T̃_k, what FedAvg takes: the whole model on the client."""
+    return latency(problem, problem.layers, 0.0)
+
+
+def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:
+    """s_k(l) = N_k·(F^S + B^S)(l): FLOPs that a session leaves to the server."""
+    return np.multiply(problem.costs.server[np.asarray(cuts, dtype=np.int64) - 1], problem.work[clients])
+
+
+def before_server(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:
+    """a_k(l): the part of T_k that no share of the server can shorten (the denominator of eq. (35))."""
+    return latency(problem, cuts, np.inf, clients)
+
+
+def fitted_latency(
+    problem: Problem, fit: Fit, cuts: ArrayLike, shares: ArrayLike, *, whole: ArrayLike | None = None
+) -> Array:
+    """Eq. (27): T_k on the fitted curves for l < L, and T̃_k of eq. (19) at l = L. Cuts may be real numbers.
+
+    The paper prints F_k^C and F_k^S in the denominators where f_k^C and f_k^S are meant.
+    """
+    fleet, work, layers = problem.fleet, problem.work, problem.layers
+    cut = np.asarray(cuts, dtype=np.float64)
+    per_bit = 1 / fleet.up + 1 / fleet.down
+    on_client = fit.client_flops(cut) * work / fleet.compute
+    on_server = _on_server(fit.client_flops(layers - cut), work, shares)
+    moved = (fit.client_bits(cut) + work * fit.smashed_bits(cut)) * per_bit
+    alone = whole_model_latency(problem) if whole is None else whole
+    return np.where(cut >= layers, alone, moved + on_client + on_server)

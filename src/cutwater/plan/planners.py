@@ -1,0 +1,84 @@
+"""Planners by name: one small interface, and room for yours.
+
+A planner is a function from a :class:`Problem` (and keyword options) to a :class:`Plan`; build the Plan with
+:func:`cutwater.plan.value.assemble`, which checks it. Make it known with :func:`register`, or, for the
+command line, as an entry point in the group ``cutwater.planners``.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Any
+
+from cutwater.errors import PlanError, suggest
+from cutwater.plan.alternating import alternating
+from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_best
+from cutwater.plan.exact import certified_bound, exact
+from cutwater.plan.exhaustive import exhaustive
+from cutwater.plan.problem import Problem
+from cutwater.plan.value import Plan
+
+Planner = Callable[..., Plan]
+"""``planner(problem, **options) -> Plan``."""
+
+_PLANNERS: dict[str, Planner] = {
+    "exact": exact,
+    "alternating": alternating,
+    "fedavg": fedavg,
+    "splitfed": splitfed,
+    "splitfed-best": splitfed_best,
+    "greedy": greedy,
+    "random": random,
+    "exhaustive": exhaustive,
+}
+_GROUP = "cutwater.planners"
+
+
+def register(name: str, planner: Planner) -> None:
+    """Make a planner known under a name that is still free."""
+    if name in _PLANNERS:
+        raise PlanError(f"there is a planner {name!r} already: register yours under another name")
+    _PLANNERS[name] = planner
+
+
+def planners() -> tuple[str, ...]:
+    """The names of all planners: built in, registered, and installed as entry points."""
+    installed = (point.name for point in entry_points(group=_GROUP))
+    return tuple(dict.fromkeys([*_PLANNERS, *installed]))
+
+
+def planner(name: str) -> Planner:
+    """A planner by name."""
+    if name in _PLANNERS:
+        return _PLANNERS[name]
+    for point in entry_points(group=_GROUP, name=name):
+        found: Planner = point.load()
+        return found
+    raise PlanError(f"there is no planner {name!r}: {suggest(name, planners())}")
+
+
+def solve(problem: Problem, planner: str = "exact", **options: Any) -> Plan:
+    """Plan a round, with a lower bound that holds for every plan of the problem.
+
+    >>> from cutwater.plan.planners import solve
+    >>> plan = solve(problem)                       # doctest: +SKIP
+    >>> plan.latency, plan.lower_bound              # doctest: +SKIP
+    """
+    return certify(problem, run(problem, planner, **options))
+
+
+def run(problem: Problem, name: str, **options: Any) -> Plan:
+    """Only the planner itself, as it is timed; its plan may come without a lower bound."""
+    try:
+        return planner(name)(problem, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise PlanError(f"planner {name!r} does not take that option: {error}") from error
+
+
+def certify(problem: Problem, plan: Plan, bound: float | None = None) -> Plan:
+    """The plan with the exact planner's lower bound, if it has none of its own."""
+    if plan.lower_bound > 0:
+        return plan
+    return replace(plan, lower_bound=certified_bound(problem) if bound is None else bound)

@@ -1,0 +1,207 @@
+"""The problem a planner solves, as frozen values: model costs, clients, server, session (paper, eq. (21))."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cutwater.errors import PlanError
+from cutwater.plan.allowed import Allowed, allowed_cuts
+from cutwater.plan.fleet import Client, Fleet, Floats
+from cutwater.profile.values import Profile
+from cutwater.units import show_size
+
+
+@dataclass(frozen=True)
+class Server:
+    """The parameter server (PS)."""
+
+    compute: float
+    """F^max in FLOPS; zero means that every client must train the whole model."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.compute, int | float) and math.isfinite(self.compute) and self.compute >= 0):
+            raise PlanError(
+                f"the server has compute {self.compute}, but must have a finite number, zero or more"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How much a client trains in one round: ``epochs`` over its data, or ``steps`` mini-batches."""
+
+    epochs: int | None = None
+    """I: a session processes I·|D| samples."""
+    steps: int | None = None
+    """A session processes steps·|B| samples."""
+    batch_size: int = 32
+    """|B|."""
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise PlanError(
+                f"a session needs epochs or steps, one of them, but has {self.epochs} and {self.steps}"
+            )
+        for what in ("epochs", "steps", "batch_size"):
+            value = getattr(self, what)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1):
+                raise PlanError(f"the session has {what} {value}, but must have a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each cut 1..L costs for one sample; cut L sends nothing and needs no server (eq. (18))."""
+
+    bits: Floats
+    client_forward: Floats
+    client_backward: Floats
+    server_forward: Floats
+    server_backward: Floats
+    smashed: Floats
+    gradient: Floats
+
+    @classmethod
+    def of(cls, profile: Profile) -> "Costs":
+        """The columns of a profile with eq. (18) applied to its last cut."""
+        columns = (profile.column(name) for name in _COLUMNS)
+        costs = cls(*columns)
+        for whole_model_has_none in (
+            costs.server_forward,
+            costs.server_backward,
+            costs.smashed,
+            costs.gradient,
+        ):
+            whole_model_has_none[-1] = 0.0
+        return costs
+
+    @cached_property
+    def client(self) -> Floats:
+        """F^C + B^C."""
+        return self.client_forward + self.client_backward
+
+    @cached_property
+    def server(self) -> Floats:
+        """F^S + B^S."""
+        return self.server_forward + self.server_backward
+
+
+_COLUMNS = (
+    "client_bits",
+    "client_forward_flops",
+    "client_backward_flops",
+    "server_forward_flops",
+    "server_backward_flops",
+    "smashed_bits",
+    "gradient_bits",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Decide each client's cut and share of the server so that the slowest is done as early as possible."""
+
+    profile: Profile
+    clients: Iterable[Client]
+    server: Server
+    session: Session
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", self.fleet)
+        _check_cuts(self)
+        _check_memory(self)
+        _check_server(self)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The clients as columns."""
+        return self.clients if isinstance(self.clients, Fleet) else Fleet.of(self.clients)
+
+    def __len__(self) -> int:
+        """K, the number of clients."""
+        return len(self.fleet)
+
+    @property
+    def layers(self) -> int:
+        """L, the number of layers and of cuts."""
+        return len(self.profile)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """The profile as arrays over the cuts."""
+        return Costs.of(self.profile)
+
+    @cached_property
+    def batch_size(self) -> Floats:
+        """|B_k| of each client."""
+        own = self.fleet.batch_size
+        return np.where(own > 0, own, self.session.batch_size).astype(np.float64)
+
+    @cached_property
+    def work(self) -> Floats:
+        """N_k: the samples that each client processes in a session, I·|D| or steps·|B|."""
+        fleet, session = self.fleet, self.session
+        epochs, steps = fleet.epochs.astype(np.float64), fleet.steps.astype(np.float64)
+        unset = (epochs == 0) & (steps == 0)
+        epochs[unset], steps[unset] = session.epochs or 0, session.steps or 0
+        return np.where(steps > 0, steps * self.batch_size, epochs * fleet.samples)
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """Which cuts each client may use: min_cut, memory, forbidden cuts, and those the model rules out."""
+        return allowed_cuts(self.profile, self.fleet, self.batch_size)
+
+    def replace(self, **changes: Any) -> "Problem":
+        """The same problem with some parts changed."""
+        return replace(self, **changes)
+
+
+def _check_cuts(problem: Problem) -> None:
+    fleet, layers = problem.fleet, problem.layers
+    beyond = np.flatnonzero(fleet.min_cut > layers)
+    if beyond.size:
+        name, cut = fleet.names[beyond[0]], fleet.min_cut[beyond[0]]
+        raise PlanError(
+            f"client {name!r} has min_cut {cut}, but {problem.profile.model!r} has only {layers} layers"
+        )
+    for k, cuts in fleet.forbidden.items():
+        wrong = [cut for cut in cuts if not (isinstance(cut, int) and 1 <= cut <= layers)]
+        if wrong:
+            raise PlanError(
+                f"client {fleet.names[k]!r} forbids cut {wrong[0]!r}, but cuts are numbered 1 to {layers}"
+            )
+
+
+def _check_memory(problem: Problem) -> None:
+    stuck = problem.allowed.clients_without_any()
+    if not stuck.size:
+        return
+    k = int(stuck[0])
+    name, memory = problem.fleet.names[k], float(problem.fleet.memory[k])
+    least = problem.allowed.least_memory(k)
+    if least is None:
+        raise PlanError(
+            f"client {name!r} has no cut left: min_cut {problem.fleet.min_cut[k]} and its forbidden cuts "
+            f"{sorted(problem.fleet.forbidden.get(k, ()))} rule out all {problem.layers}"
+        )
+    raise PlanError(
+        f"client {name!r} has memory {show_size(memory)}, but the smallest of its allowed cuts needs "
+        f"{show_size(least)} at batch size {problem.batch_size[k]:.0f}"
+    )
+
+
+def _check_server(problem: Problem) -> None:
+    if problem.server.compute > 0:
+        return
+    free = problem.costs.server == 0
+    stuck = np.flatnonzero(~problem.allowed.any_of(free))
+    if stuck.size:
+        name, memory = problem.fleet.names[stuck[0]], float(problem.fleet.memory[stuck[0]])
+        limit = f" in its {show_size(memory)} of memory" if math.isfinite(memory) else ""
+        raise PlanError(
+            f"client {name!r} can't train the whole model{limit}, but the server has no compute (0 FLOPS) to "
+            f"share: give the server compute or let the client use cut {problem.layers}"
+        )

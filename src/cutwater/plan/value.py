@@ -1,0 +1,266 @@
+"""The Plan: each client's cut, share and latency, phase by phase, with a bound on what any plan can reach."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cutwater.errors import FileFormatError, PlanError, suggest
+from cutwater.jsonfile import check_document, document
+from cutwater.plan.fleet import Floats, Ints
+from cutwater.plan.latency import PHASES, Phases, session_phases
+from cutwater.plan.problem import Problem
+from cutwater.units import show_compute
+
+FORMAT = "cutwater.plan"
+VERSION = 1
+
+Mode = Literal["fedavg", "split"]
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """What one client does in a round."""
+
+    name: str
+    cut: int
+    """l_k: layers 1..cut stay on the client."""
+    share: float
+    """f_k^S in FLOPS."""
+    mode: Mode
+    """``fedavg``: the whole model on the client; ``split``: the layers after the cut on the server."""
+    latency: float
+    """T_k in seconds."""
+    phases: Phases
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """One turn of an iterative planner."""
+
+    number: int
+    cuts: Ints
+    shares: Floats
+    target: float
+    """T_θ that the shares were made for, on the curves that the planner plans with."""
+    latency: float
+    """What these cuts and shares really take, on the true profile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A frozen answer to a :class:`Problem` in columns; ``plan[k]`` or ``plan["c1"]`` is one client."""
+
+    planner: str
+    model: str
+    layers: int
+    server_compute: float
+    names: Sequence[str]
+    cuts: Ints
+    shares: Floats
+    phases: Phases
+    lower_bound: float = 0.0
+    """No plan for the same problem is faster than this (0 where nothing is known)."""
+    outcome: str = ""
+    """How the planner ended, for people."""
+    trace: tuple[Iteration, ...] = ()
+
+    @cached_property
+    def latencies(self) -> Floats:
+        """T_k of every client."""
+        total: Floats = self.phases.total
+        return total
+
+    @cached_property
+    def latency(self) -> float:
+        """T: a round is over when the slowest client is (eq. (21))."""
+        return float(self.latencies.max())
+
+    @property
+    def gap(self) -> float:
+        """How far above the optimum the latency can be at most, as a fraction (infinite without a bound)."""
+        return self.latency / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
+
+    @property
+    def bottleneck(self) -> ClientPlan:
+        """The slowest client."""
+        return self[int(self.latencies.argmax())]
+
+    @property
+    def clients(self) -> "ClientPlans":
+        """One row for each client, made when asked for."""
+        return ClientPlans(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, client: int | str) -> ClientPlan:
+        k = range(len(self))[client] if isinstance(client, int) else self._place(client)
+        cut = int(self.cuts[k])
+        mode: Mode = "fedavg" if cut == self.layers else "split"
+        latency = float(self.latencies[k])
+        return ClientPlan(self.names[k], cut, float(self.shares[k]), mode, latency, self.phases.at(k))
+
+    def _place(self, name: str) -> int:
+        if name not in self._index:
+            raise PlanError(f"the plan has no client {name!r}: {suggest(name, list(self.names[:50]))}")
+        return self._index[name]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.names)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def explain(self) -> str:
+        """Who is the bottleneck, who shares the server, and what would help most, in a few sentences."""
+        from cutwater.plan.explain import explain
+
+        return explain(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON document: ``latency``, ``lower_bound``, ``planner``, ``clients`` and more."""
+        body = {
+            "planner": self.planner,
+            "latency": self.latency,
+            "lower_bound": self.lower_bound,
+            "outcome": self.outcome,
+            "model": self.model,
+            "layers": self.layers,
+            "server_compute": self.server_compute,
+            "clients": [_client_to_json(client) for client in self.clients],
+            "trace": [_iteration_to_json(turn) for turn in self.trace],
+        }
+        return document(FORMAT, VERSION, body)
+
+    @classmethod
+    def from_json(cls, data: object, source: str = "the plan") -> "Plan":
+        """Read back what :meth:`to_json` wrote, equal to the original."""
+        body = check_document(data, FORMAT, VERSION, source)
+        try:
+            return _plan_from_json(body, source)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(f"{source} lacks or misspells a field: {error!r}") from error
+
+
+class ClientPlans(Sequence[ClientPlan]):
+    """The rows of a plan, one for each client."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._plan[k] for k in range(*index.indices(len(self)))]
+        return self._plan[index]
+
+
+def assemble(
+    problem: Problem,
+    planner: str,
+    cuts: ArrayLike,
+    shares: ArrayLike,
+    *,
+    lower_bound: float = 0.0,
+    outcome: str = "",
+    trace: tuple[Iteration, ...] = (),
+) -> Plan:
+    """The Plan that follows from cuts and shares, checked against every constraint of eq. (21)."""
+    count = len(problem)
+    cut_column = np.array(np.broadcast_to(np.asarray(cuts, dtype=np.int64), count))
+    share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))
+    _check_answer(problem, planner, cut_column, share_column)
+    phases = session_phases(problem, cut_column, share_column)
+    for column in (cut_column, share_column, *phases):
+        column.flags.writeable = False
+    plan = Plan(
+        planner=planner,
+        model=problem.profile.model,
+        layers=problem.layers,
+        server_compute=problem.server.compute,
+        names=problem.fleet.names,
+        cuts=cut_column,
+        shares=share_column,
+        phases=phases,
+        lower_bound=lower_bound,
+        outcome=outcome,
+        trace=trace,
+    )
+    never = np.flatnonzero(~np.isfinite(plan.latencies))
+    if never.size:
+        name, cut = plan.names[never[0]], plan.cuts[never[0]]
+        raise PlanError(f"planner {planner!r} gave client {name!r} cut {cut} but no share of the server")
+    return plan
+
+
+def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) -> None:
+    names, allowed = problem.fleet.names, problem.allowed
+    inside = (cuts >= 1) & (cuts <= problem.layers)
+    good = inside & allowed.masks[allowed.of, np.where(inside, cuts, 1) - 1]
+    for what, right, values in (("cut", good, cuts), ("share", shares >= 0, shares)):
+        wrong = np.flatnonzero(~right)
+        if wrong.size:
+            name, value = names[wrong[0]], values[wrong[0]]
+            raise PlanError(f"planner {planner!r} gave client {name!r} {what} {value}, which is not allowed")
+    used, most = float(shares.sum()), problem.server.compute
+    if used > most * (1 + 1e-9):
+        raise PlanError(
+            f"planner {planner!r} shares out {show_compute(used)}, but the server has {show_compute(most)}"
+        )
+
+
+def _client_to_json(client: ClientPlan) -> dict[str, Any]:
+    row: dict[str, Any] = {key: getattr(client, key) for key in ("name", "cut", "share", "mode", "latency")}
+    return row | {"phases": client.phases.to_json()}
+
+
+def _iteration_to_json(turn: Iteration) -> dict[str, Any]:
+    columns = {"cuts": turn.cuts.tolist(), "shares": turn.shares.tolist()}
+    return {"number": turn.number, "target": turn.target, "latency": turn.latency, **columns}
+
+
+def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
+    rows = body["clients"]
+    for row in rows:
+        if row["mode"] != ("fedavg" if row["cut"] == body["layers"] else "split"):
+            raise FileFormatError(
+                f"{source}: client {row['name']!r} has mode {row['mode']!r} at cut {row['cut']}"
+            )
+    columns = [np.array([row["phases"][phase] for row in rows], dtype=np.float64) for phase in PHASES]
+    names = tuple(row["name"] for row in rows)
+    if len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
+        raise FileFormatError(f"{source} must name every client, each with a name of its own")
+    cuts = np.array([row["cut"] for row in rows], dtype=np.int64)
+    shares = np.array([row["share"] for row in rows], dtype=np.float64)
+    numbers = np.concatenate([shares, *columns, [body["lower_bound"], body["server_compute"]]])
+    if not rows or not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+        raise FileFormatError(f"{source} must have clients, and only finite numbers of at least zero")
+    if cuts.min() < 1 or cuts.max() > body["layers"]:
+        raise FileFormatError(f"{source} has a cut outside 1 to {body['layers']}")
+    return Plan(
+        planner=body["planner"],
+        model=body["model"],
+        layers=body["layers"],
+        server_compute=body["server_compute"],
+        names=names,
+        cuts=cuts,
+        shares=shares,
+        phases=Phases(*columns),
+        lower_bound=body["lower_bound"],
+        outcome=body["outcome"],
+        trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),
+    )
+
+
+def _iteration_from_json(turn: dict[str, Any]) -> Iteration:
+    cuts, shares = np.array(turn["cuts"], dtype=np.int64), np.array(turn["shares"], dtype=np.float64)
+    return Iteration(turn["number"], cuts, shares, turn["target"], turn["latency"])

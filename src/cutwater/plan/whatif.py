@@ -1,0 +1,143 @@
+"""What a change of the fleet would be worth: the marginal value of server compute, links and devices.
+
+Two ways, and every answer says which. *Analytic*: at the optimum all clients that share the server finish
+together at T, so Σ s_k/(T - a_k) = F. Differentiating, with q_k = f_k² / s_k (share over time on the server),
+
+    dT/dF = -1 / Σ q_k        dT/da_k = q_k / Σ q_k,
+
+which holds while cuts and groups stay as they are. *Re-solved*: the exact planner's answer to the changed
+problem, whatever changes with it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cutwater.plan.exact import exact
+from cutwater.plan.fleet import Floats
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.value import Plan
+
+Method = Literal["analytic", "re-solved"]
+Kind = Literal["server compute", "link", "device compute"]
+
+TOGETHER = 1e-6
+"""Clients whose latencies differ by less, relatively, finish together."""
+SMALL = 500
+"""Up to so many clients, all changed problems are solved in a second or so."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that could be better, and what that is worth."""
+
+    kind: Kind
+    client: str | None
+    """Whose link or device; None for the server."""
+    amount: float
+    """How much more: FLOPS, or bits per second both up and down."""
+    saved: float
+    """Seconds off the round."""
+    latency: float
+    """The round with the change."""
+    method: Method
+
+
+def weights(plan: Plan) -> tuple[float, Floats]:
+    """-dT/dF in seconds per FLOPS, and dT/da_k for every client."""
+    critical = plan.latencies >= plan.latency * (1 - TOGETHER)
+    whole = critical & (plan.shares == 0)
+    effect = np.zeros(len(plan))
+    if whole.any():
+        # A client without a share holds the round: the server can't help, and of two such no one alone can.
+        if np.count_nonzero(whole) == 1:
+            effect[whole] = 1.0
+        return 0.0, effect
+    busy = plan.phases.server
+    q = np.divide(plan.shares, busy, out=np.zeros(len(plan)), where=critical & (busy > 0))
+    return float(1 / q.sum()), q / q.sum()
+
+
+@dataclass(frozen=True)
+class Step:
+    """How much more of each thing is asked about."""
+
+    compute: float = 1e9
+    """FLOPS, at the server and at each device."""
+    rate: float = 8e6
+    """Bits per second, up and down, on each link."""
+
+
+def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
+    """First-order values of one step of everything."""
+    per_flops, effect = weights(plan)
+    fleet, phases = problem.fleet, plan.phases
+    upward = (phases.smashed_upload + phases.model_upload) / fleet.up
+    downward = (phases.gradient_download + phases.model_download) / fleet.down
+    link = step.rate * effect * (upward + downward)
+    device = step.compute * effect * phases.client / fleet.compute
+
+    def change(kind: Kind, client: str | None, amount: float, saved: float) -> Change:
+        return Change(kind, client, amount, float(saved), plan.latency - float(saved), "analytic")
+
+    changes = [change("server compute", None, step.compute, per_flops * step.compute)]
+    for k, name in enumerate(plan.names):
+        changes.append(change("link", name, step.rate, link[k]))
+        changes.append(change("device compute", name, step.compute, device[k]))
+    return changes
+
+
+def resolved(
+    problem: Problem, plan: Plan, step: Step, progress: Callable[[int], None] = lambda _: None
+) -> list[Change]:
+    """The same by solving each changed problem; ``progress`` hears how many are done."""
+    changes = []
+    for done, (kind, client, amount, changed) in enumerate(_changed(problem, plan, step), start=1):
+        latency = exact(changed, leftover="none").latency if changed else plan.latency
+        saved = max(plan.latency - latency, 0.0)
+        changes.append(Change(kind, client, amount, saved, min(latency, plan.latency), "re-solved"))
+        progress(done)
+    return changes
+
+
+def _changed(
+    problem: Problem, plan: Plan, step: Step
+) -> Iterator[tuple[Kind, str | None, float, Problem | None]]:
+    """Every changed problem; None where the optimum can't change.
+
+    Only a client that finishes with the last can shorten the round when it alone gets better.
+    """
+    server = Server(problem.server.compute + step.compute)
+    yield "server compute", None, step.compute, problem.replace(server=server)
+    fleet = problem.fleet
+    last = plan.latencies >= plan.latency * (1 - TOGETHER)
+    for k, name in enumerate(fleet.names):
+        faster = stronger = None
+        if last[k]:
+            one = np.arange(len(fleet)) == k
+            links = fleet.replace(up=fleet.up + step.rate * one, down=fleet.down + step.rate * one)
+            faster = problem.replace(clients=links)
+            stronger = problem.replace(clients=fleet.replace(compute=fleet.compute + step.compute * one))
+        yield "link", name, step.rate, faster
+        yield "device compute", name, step.compute, stronger
+
+
+def whatif(
+    problem: Problem,
+    step: Step | None = None,
+    *,
+    method: Method | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Plan, list[Change]]:
+    """The optimum and what more of everything is worth, best first; re-solved unless the fleet is large."""
+    step = step or Step()
+    plan = exact(problem, leftover="none")
+    if method is None:
+        method = "re-solved" if len(problem) <= SMALL else "analytic"
+    if method == "analytic":
+        changes = analytic(problem, plan, step)
+    else:
+        changes = resolved(problem, plan, step, progress)
+    return plan, sorted(changes, key=lambda change: -change.saved)
