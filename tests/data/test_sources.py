@@ -252,7 +252,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"folder in \[data\] names .*nowhere, which is not a folder"):
         load("mnist", folder=tmp_path / "nowhere")
     monkeypatch.setenv("CUTWATER_DATA", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match="CUTWATER_DATA names .*gone"):
+    with pytest.raises(DataError, match=r"CUTWATER_DATA names .*gone"):
         load("mnist")
 
 
