@@ -135,8 +135,14 @@ def train_step(
     return reply.loss
 
 
-def optimizer_factory(name: str, lr: float, **options: Any) -> MakeOptimizer:
-    """A torch.optim optimizer by name, for the parameters of either side."""
+def optimizer_factory(
+    name: str, lr: float, *, clip_value: float | None = None, **options: Any
+) -> MakeOptimizer:
+    """A torch.optim optimizer by name, for the parameters of either side.
+
+    ``clip_value`` clips every element of the gradients, which means the same at every cut; the global norm
+    would need the gradients of both sides at once.
+    """
     known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
     if name.lower() in _NOT_SEPARABLE:
         raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
@@ -147,7 +153,14 @@ def optimizer_factory(name: str, lr: float, **options: Any) -> MakeOptimizer:
         make([nn.Parameter(torch.zeros(1, 1))], lr=lr, **options)
     except (TypeError, ValueError) as error:
         raise RunError(f"optimizer {name!r} refuses lr = {lr} with {options}: {error}") from error
-    return lambda parameters: make(parameters, lr=lr, **options)
+
+    def build(parameters: list[nn.Parameter]) -> Optimizer:
+        optimizer: Optimizer = make(parameters, lr=lr, **options)
+        if clip_value is not None:
+            optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_value_(parameters, clip_value))
+        return optimizer
+
+    return build
 
 
 _NOT_SEPARABLE = {

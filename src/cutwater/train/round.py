@@ -1,0 +1,144 @@
+"""A round by the virtual clock: who takes part, with which cut and share, who makes it and when (Sec. III-B).
+
+Pure: planned on what is *believed* of the clients, played on what is *true* of them. What the clients learn
+meanwhile is the engine's business.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cutwater.jsonfile import document
+from cutwater.plan.fleet import Client
+from cutwater.plan.latency import Phases, session_phases
+from cutwater.plan.problem import Problem
+from cutwater.plan.value import Plan
+from cutwater.train.conditions import Condition
+from cutwater.train.settings import TrainSettings
+
+FORMAT = "cutwater.round"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """One client's part in a round."""
+
+    name: str
+    cut: int
+    share: float
+    """f^S that the plan promises, in FLOPS."""
+    mode: str
+    planned: Phases
+    """Seconds by phase under the believed conditions."""
+    actual: Phases
+    """Seconds by phase under the true (or measured) ones."""
+    outcome: str = "done"
+    """"done", or why the client's update does not count."""
+    delivered_share: float | None = None
+    """f^S as measured, where it is."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {
+            "name": self.name,
+            "cut": self.cut,
+            "share": self.share,
+            "delivered_share": self.delivered_share,
+            "mode": self.mode,
+            "outcome": self.outcome,
+            "planned_seconds": float(self.planned.total),
+            "actual_seconds": float(self.actual.total),
+            "planned": self.planned.to_json(),
+            "actual": self.actual.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a round went by the clock."""
+
+    round: int
+    plan: Plan
+    parts: tuple[Part, ...]
+    seconds: float
+    failed: str | None = None
+    """Why the round counts for nothing, or None."""
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The clients whose updates count."""
+        return tuple(part.name for part in self.parts if part.outcome == "done") if not self.failed else ()
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """The clients whose updates do not count, each with the reason."""
+        return {part.name: part.outcome for part in self.parts if part.outcome != "done"}
+
+    @property
+    def bottleneck(self) -> str:
+        """The client that the round waited for longest."""
+        waited = [part for part in self.parts if part.outcome == "done"] or list(self.parts)
+        return max(waited, key=lambda part: float(part.actual.total)).name
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON document of a round."""
+        body = {
+            "round": self.round,
+            "planner": self.plan.planner,
+            "planned_seconds": self.plan.latency,
+            "actual_seconds": self.seconds,
+            "failed": self.failed,
+            "clients": [part.to_json() for part in self.parts],
+        }
+        return document(FORMAT, VERSION, body)
+
+
+def under(clients: Sequence[Client], conditions: Sequence[Condition]) -> list[Client]:
+    """The same clients with the compute and rates of a round."""
+    return [
+        replace(client, rate=None, compute=now.compute, up=now.up, down=now.down)
+        for client, now in zip(clients, conditions, strict=True)
+    ]
+
+
+def play(
+    round_: int, plan: Plan, truth: Problem, lost_at: Mapping[str, float | None], settings: TrainSettings
+) -> Outcome:
+    """Let the clock run: the plan's cuts and shares under the true conditions.
+
+    A round is over when as many clients as wanted are done, or all that are still there; at the deadline at
+    the latest. Clients that were selected in excess of the wanted ones and finish after them count as late.
+    """
+    actual = session_phases(truth, plan.cuts, plan.shares)
+    seconds = np.asarray(actual.total, dtype=np.float64)
+    wanted = min(settings.clients_per_round or len(plan), len(plan))
+    deadline = float("inf") if settings.deadline is None else settings.deadline
+    gone = {k for k, name in enumerate(plan.names) if lost_at.get(name) is not None}
+    # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
+    in_time = [
+        k for k in np.argsort(seconds, kind="stable").tolist() if k not in gone and seconds[k] <= deadline
+    ]
+    done = in_time[:wanted]
+    late = {k for k in range(len(plan)) if k not in gone and k not in done}
+    ended = float(seconds[done].max()) if done else 0.0
+    if len(done) < wanted and late:
+        ended = deadline
+    if not done and not late:
+        ended = max((float(seconds[k]) * (lost_at[plan.names[k]] or 0.0) for k in gone), default=0.0)
+    parts = []
+    for k, client in enumerate(plan.clients):
+        outcome = "done"
+        if k in gone:
+            outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
+        elif k in late:
+            outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
+        parts.append(
+            Part(client.name, client.cut, client.share, client.mode, client.phases, actual.at(k), outcome)
+        )
+    failed = None
+    if len(done) < settings.quorum:
+        failed = f"{len(done)} of {len(plan)} clients were done, but the quorum is {settings.quorum}"
+    return Outcome(round_, plan, tuple(parts), ended, failed)

@@ -1,0 +1,258 @@
+"""Everything a run needs, as one value: model, data, clients, server, session and settings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cutwater.data.batches import batches, check_session
+from cutwater.data.partition import Partition
+from cutwater.data.values import Data
+from cutwater.errors import RunError
+from cutwater.model.discover import layered
+from cutwater.model.layers import Layered
+from cutwater.model.randomness import derive_seed
+from cutwater.plan.fleet import Client, Fleet
+from cutwater.plan.planners import solve
+from cutwater.plan.problem import Problem, Server, Session
+from cutwater.profile.count import profile_layered
+from cutwater.profile.values import Profile
+from cutwater.train.conditions import Conditions, Estimates
+from cutwater.train.round import Outcome, play, under
+from cutwater.train.selection import select
+from cutwater.train.session import Batch, Job, State, Task
+from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettings
+from cutwater.train.step import Loss, optimizer_factory
+
+TEST_BATCH = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A federated training, complete but for the engine that carries it out. Make it with :meth:`of`."""
+
+    model: Layered
+    profile: Profile
+    data: Data
+    partition: Partition
+    fleet: Fleet
+    """The clients; ``samples`` is what each trains on, n_k, so that plan and clock count the real work."""
+    server: Server
+    session: Session
+    train: TrainSettings
+    conditions: ConditionSettings
+    loss: Loss
+    planner: str = "exact"
+    planner_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | Layered,
+        data: Data,
+        clients: Sequence[Client],
+        server: Server,
+        session: Session,
+        *,
+        train: TrainSettings | None = None,
+        share_out: DataSettings | None = None,
+        conditions: ConditionSettings | None = None,
+        loss: Loss | None = None,
+        profile: Profile | None = None,
+        planner: str = "exact",
+        planner_options: Mapping[str, Any] | None = None,
+    ) -> "Study":
+        """A study of a user's own model, data and loss.
+
+        ``share_out`` says how the data is spread over the clients (by default evenly by class), ``profile``
+        what each cut costs (by default counted exactly).
+        """
+        train, share_out = train or TrainSettings(), share_out or DataSettings()
+        device = _device(train.device)
+        fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
+        sizes = [int(count) for count in fleet.samples]
+        partition = share_out.share_out(data, list(fleet.names), sizes, train.seed)
+        trained = [len(partition[name].train) for name in fleet.names]
+        _check_sessions(fleet, trained, session)
+        cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        study = cls(
+            model=cut,
+            profile=profile or _profile(cut, data, session, train, device),
+            data=data,
+            partition=partition,
+            fleet=fleet.replace(samples=np.array(trained)),
+            server=server,
+            session=session,
+            train=train,
+            conditions=conditions or ConditionSettings(),
+            loss=loss or named_loss(train.loss),
+            planner=planner,
+            planner_options=planner_options or {},
+        )
+        if len(study.profile) != len(cut):
+            raise RunError(
+                f"the profile has {len(study.profile)} layers, but the model {len(cut)}: profile it anew"
+            )
+        return study
+
+    def initial_state(self) -> State:
+        """A copy of the weights that the model came with."""
+        return {name: tensor.detach().clone() for name, tensor in self.model.module.state_dict().items()}
+
+    def outcome(self, round_: int, estimates: Estimates) -> Outcome:
+        """Phase 1 and the clock of a round: select, plan on what is believed, play on what is true."""
+        settings = self.train
+        names = select(
+            self.fleet.names,
+            settings.clients_per_round,
+            seed=settings.seed,
+            round_=round_,
+            over_selection=settings.over_selection,
+        )
+        clients = [self.fleet[self._index[name]] for name in names]
+        believed = [self._truth.believed(estimates, client, round_) for client in clients]
+        true = [self._truth.true(client, round_) for client in clients]
+        plan = solve(self.problem(under(clients, believed)), self.planner, **self.planner_options)
+        lost_at = {name: self._truth.lost_at(name, round_) for name in names}
+        return play(round_, plan, self.problem(under(clients, true)), lost_at, settings)
+
+    def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
+        """What is believed after a round: those who finished were seen as they truly were."""
+        seen = [self.fleet[self._index[name]] for name in outcome.done]
+        return estimates.after((client, self._truth.true(client, outcome.round)) for client in seen)
+
+    def problem(self, clients: Sequence[Client]) -> Problem:
+        """The planning problem of some clients of the fleet."""
+        return Problem(self.profile, clients, self.server, self.session)
+
+    def tasks(self, outcome: Outcome) -> list[Task]:
+        """What the clients that make it train, in the fleet's order."""
+        done, round_ = set(outcome.done), outcome.round
+        return [
+            Task(
+                client=part.name,
+                round=round_,
+                cut=part.cut,
+                seed=derive_seed(self.train.seed, "layers", round_, part.name),
+                lr=self.train.learning_rate(round_),
+                samples=int(self.fleet.samples[self._index[part.name]]),
+            )
+            for part in outcome.parts
+            if part.name in done
+        ]
+
+    def job(self) -> Job:
+        """What all sessions share."""
+        train = self.train
+        arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
+        optimizer_factory(train.optimizer, train.lr, **arguments)  # refuse nonsense before the first round
+        return Job(
+            model=self.model,
+            loss=self.loss,
+            optimizer=lambda lr: optimizer_factory(train.optimizer, lr, **arguments),
+            batches=self.batches,
+        )
+
+    def batches(self, task: Task) -> Iterable[Batch]:
+        """The mini-batches of a session, made one at a time."""
+        client = self.fleet[self._index[task.client]]
+        positions = batches(
+            self.partition[task.client].train,
+            seed=self.train.seed,
+            round_=task.round,
+            client=task.client,
+            **_amount(client, self.session),
+        )
+        return (self.data.train.batch(chosen, self.train.device) for chosen in positions)
+
+    def test(self) -> "TestBatches":
+        """The test set in mini-batches."""
+        return TestBatches(self.data, self.train.device)
+
+    def with_planner(self, planner: str, **options: Any) -> "Study":
+        """The same study under another planner."""
+        return replace(self, planner=planner, planner_options=options)
+
+    @cached_property
+    def _index(self) -> Mapping[str, int]:
+        return {name: k for k, name in enumerate(self.fleet.names)}
+
+    @cached_property
+    def _truth(self) -> Conditions:
+        return Conditions.of(self.conditions, self.train.seed)
+
+
+class TestBatches(Sequence[Batch]):
+    """Mini-batches of the test set, made when asked for."""
+
+    __test__ = False  # not a test case, whatever its name suggests to pytest
+
+    def __init__(self, data: Data, device: str) -> None:
+        self.data, self.device = data, device
+
+    def __len__(self) -> int:
+        return (len(self.data.test) + TEST_BATCH - 1) // TEST_BATCH
+
+    def __getitem__(self, index: Any) -> Any:
+        start = range(len(self))[index] * TEST_BATCH
+        end = min(start + TEST_BATCH, len(self.data.test))
+        return self.data.test.batch(np.arange(start, end), self.device)
+
+
+def named_loss(name: str) -> Loss:
+    """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
+    module, _, attribute = name.rpartition(":")
+    try:
+        found = getattr(import_module(module) if module else nn.functional, attribute)
+    except (ImportError, AttributeError) as error:
+        raise RunError(
+            f"loss {name!r} was not found ({error}): name a function of torch.nn.functional, "
+            "or your own as package.module:function"
+        ) from error
+    loss: Loss = found
+    return loss
+
+
+def _amount(client: Client, session: Session) -> dict[str, Any]:
+    """How much one client trains: its own numbers where it has them, else the session's."""
+    own = client.epochs is not None or client.steps is not None
+    source = client if own else session
+    size = client.batch_size or session.batch_size
+    return {"epochs": source.epochs, "steps": source.steps, "batch_size": size}
+
+
+def _check_sessions(fleet: Fleet, trained: Sequence[int], session: Session) -> None:
+    for client, count in zip(fleet, trained, strict=True):
+        check_session(count, client=client.name, **_amount(client, session))
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        text = str(error).partition("\n")[0]
+        raise RunError(
+            f"device {name!r} can't be used here ({text}); use cpu or a device that torch sees"
+        ) from error
+    return device
+
+
+def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
+    inputs, _ = data.train.batch(np.arange(min(2, len(data.train))), str(device))
+    return layered(model, inputs)
+
+
+def _profile(
+    model: Layered, data: Data, session: Session, train: TrainSettings, device: torch.device
+) -> Profile:
+    size = min(session.batch_size, len(data.train))
+    inputs, _ = data.train.batch(np.arange(size), str(device))
+    name = type(model.module).__name__
+    kind = "momentum" if train.optimizer == "sgd" and train.momentum else train.optimizer
+    return profile_layered(model, inputs, optimizer=kind, model=name, input=data.input, classes=data.classes)
