@@ -54,7 +54,13 @@ def profile(
     """
     from cutwater.profile.count import profile_model
     from cutwater.profile.fit import fit
+    from cutwater.profile.measure import check_repetitions
+    from cutwater.report.profile_figure import check_figure_path, save_profile_figure
 
+    if measure is not None:
+        check_repetitions(measure)
+    if plot is not None:
+        check_figure_path(plot)
     options = dict(_option(text) for text in option or ())
     settings: dict[str, Any] = {"count": count, "kappa": kappa, "batch_size": batch_size}
     result = profile_model(model, input_, classes, optimizer=optimizer, **settings, **options)
@@ -63,8 +69,6 @@ def profile(
     if out is not None:
         write_json(out, result.to_json())
     if plot is not None:
-        from cutwater.report.profile_figure import save_profile_figure
-
         save_profile_figure(result, fitted, plot)
     if json_:
         print_json(as_json(result, fitted, measured))

@@ -156,7 +156,7 @@ def _backward_flops(costs: Sequence[LayerCost], count: str, kappa: float | None)
 def _cuts(
     layered: Layered, costs: Sequence[LayerCost], backward: Sequence[float], batch: int, state: int
 ) -> tuple[Cut, ...]:
-    """Sums over layers 1..l and l+1..L (eqs. (9) to (12))."""
+    """Sums over layers 1..l and l+1..L (eq. (22))."""
     forwards = list(accumulate(cost.forward_flops / batch for cost in costs))
     backwards = list(accumulate(flops / batch for flops in backward))
     trainable = list(accumulate(cost.trainable_bits for cost in costs))

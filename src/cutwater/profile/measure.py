@@ -74,8 +74,7 @@ def measure(
     counted exactly. Give the Γ of the profile that you plan with: then FLOPs over FLOPS is the time measured.
     ``after_each`` is called after each repetition, for a progress bar.
     """
-    if not isinstance(repetitions, int) or repetitions < 1:
-        raise ModelError(f"{repetitions!r} repetitions measure nothing: give a whole number from 1 on")
+    check_repetitions(repetitions)
     inputs = as_tuple(example_inputs)
     batch = tensors(inputs)[0].shape[0]
     if flops_per_sample is None:
@@ -100,6 +99,12 @@ def measure(
         kappa=Spread.of([b / f for f, b in rounds]),
         flops=Spread.of([batch * flops_per_sample / (f + b) for f, b in rounds]),
     )
+
+
+def check_repetitions(repetitions: int) -> None:
+    """Refuse a number of repetitions that measures nothing."""
+    if not isinstance(repetitions, int) or repetitions < 1:
+        raise ModelError(f"{repetitions!r} repetitions measure nothing: give a whole number from 1 on")
 
 
 def _time_once(module: nn.Module, inputs: tuple[Any, ...], clock: Callable[[], float]) -> tuple[float, float]:

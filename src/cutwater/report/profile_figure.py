@@ -23,14 +23,19 @@ DATA, CURVE, MARKED = "#7a8794", "#d1495b", "#00798c"
 def save_profile_figure(profile: Profile, fit: Fit, path: str | Path) -> None:
     """Draw and write it; the file's ending says how."""
     target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise CutwaterError(f"a figure can't be written as {target.name!r}: end it in {', '.join(FORMATS)}")
+    check_figure_path(target)
     figure = draw_profile(profile, fit)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=160)
     except OSError as error:
         raise CutwaterError(f"{path} can't be written: {error.strerror or error}") from error
+
+
+def check_figure_path(path: Path) -> None:
+    """Refuse an ending that names no kind of figure, before any work is done."""
+    if path.suffix.lower() not in FORMATS:
+        raise CutwaterError(f"a figure can't be written as {path.name!r}: end it in {', '.join(FORMATS)}")
 
 
 def draw_profile(profile: Profile, fit: Fit) -> "Figure":
