@@ -1,8 +1,10 @@
 """Everything a run needs, as one value: model, data, clients, server, session and settings."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +24,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
 from cutwater.profile.values import Profile
+from cutwater.train.aggregate import weights_sha256
 from cutwater.train.conditions import Conditions, Estimates
 from cutwater.train.round import Outcome, play, under
 from cutwater.train.selection import select
@@ -173,6 +176,32 @@ class Study:
     def test(self) -> "TestBatches":
         """The test set in mini-batches."""
         return TestBatches(self.data, self.train.device)
+
+    def fingerprint(self) -> str:
+        """A digest of all that the results of this study follow from; more rounds do not change it."""
+        train = asdict(self.train)
+        if self.train.schedule in ("constant", "step", "exponential"):
+            train.pop("horizon")
+        else:
+            train["horizon"] = self.train.horizon or self.train.rounds
+        # Neither of these changes what a round computes.
+        del train["rounds"], train["evaluate_every"]
+        fleet = {f.name: getattr(self.fleet, f.name) for f in fields(self.fleet)}
+        held = self.partition
+        parts = {
+            "train": train,
+            "session": asdict(self.session),
+            "server": asdict(self.server),
+            "conditions": asdict(self.conditions),
+            "planner": [self.planner, dict(self.planner_options)],
+            "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name != "forbidden"},
+            "forbidden": {str(k): sorted(cuts) for k, cuts in self.fleet.forbidden.items()},
+            "data": [self.data.name, self.data.input, self.data.classes, held.method, held.local_test],
+            "held": [sha256(held.order.tobytes()).hexdigest(), held.ends.tolist()],
+            "weights": weights_sha256(self.initial_state()),
+            "layers": [layer.name for layer in self.model.layers],
+        }
+        return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
     def with_planner(self, planner: str, **options: Any) -> "Study":
         """The same study under another planner."""
