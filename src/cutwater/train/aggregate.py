@@ -1,0 +1,240 @@
+"""Phase 5: the n_k-weighted average of the clients' models (eq. (2)), the same bits in any order of arrival.
+
+Results arrive in whatever order workers and networks deliver them, and floating-point addition depends on
+order. Keeping early results back until their turn comes would need memory for all of them. So the terms
+n_k·w_k are rounded once, to multiples of 2^-60, and added as whole numbers, which is exact: any order and any
+grouping over workers gives the same sum, in one accumulator of 16 bytes a weight whatever the number of
+clients. The term of a float32 weight needs no rounding unless the weight is below 2^-37; the average is off
+by less than 2^-60, and by its last rounding to the weight's own type: closer than accumulating in float64.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutwater.errors import RunError
+
+State = Mapping[str, Tensor]
+
+_LOW_BITS = 56
+"""Bits of a term in the low half; what is above goes to the high half."""
+_QUANTUM = 2.0**-60
+"""What terms are multiples of."""
+_CARRY_EVERY = 100
+"""Additions after which the low half is emptied into the high one; it would hold 2^63 / 2^55 = 256."""
+_CHUNK = 1 << 16
+"""Weights worked on at a time, so that intermediate values stay in the processor's cache."""
+LARGEST_WEIGHT = 2.0**30
+MOST_SAMPLES = 2**28
+"""Of all clients of a round together. Within the two limits no sum leaves its 118 bits."""
+
+
+class BadUpdate(RunError):  # noqa: N818 - it says what was sent, not what went wrong here
+    """A client's update that must not reach the global model."""
+
+    def __init__(self, client: str, reason: str) -> None:
+        super().__init__(f"the update of client {client!r} {reason}")
+        self.client = client
+        """Who sent it."""
+
+
+class _Kind(NamedTuple):
+    """What every update must have under a name."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+class Average:
+    """The weighted average of a round, one update at a time.
+
+    Parameters and floating-point buffers (BatchNorm's running statistics) are averaged. Of integer buffers
+    the largest is taken: they are counters (BatchNorm's ``num_batches_tracked``), of which it is the furthest
+    that any client came, or constants, which are the same everywhere. A tensor that holds infinities by
+    design, such as an attention mask, must come back as it was.
+    """
+
+    def __init__(self, reference: State) -> None:
+        """An empty average of models like ``reference``, the global model that the round started from."""
+        self._kinds = {name: _Kind(tensor.shape, tensor.dtype) for name, tensor in reference.items()}
+        self._fixed = {name: t.detach().clone() for name, t in reference.items() if _is_fixed(t)}
+        self._largest: dict[str, Tensor] = {}
+        self._places: dict[str, slice] = {}
+        end = 0
+        for name, tensor in reference.items():
+            if tensor.is_complex():
+                raise RunError(f"{name!r} is complex, but only real weights can be averaged")
+            if tensor.is_floating_point() and name not in self._fixed:
+                self._places[name] = slice(end, end + tensor.numel())
+                end += tensor.numel()
+        self._high = torch.zeros(end, dtype=torch.int64)
+        self._low = torch.zeros(end, dtype=torch.int64)
+        self._since_carry = 0
+        self.clients: set[str] = set()
+        """Whose updates are in."""
+        self.samples = 0
+        """Σ n_k over the updates so far."""
+
+    def add(self, client: str, samples: int, state: State) -> None:
+        """Take in w_k of a client with n_k samples, or refuse it as a whole with a :class:`BadUpdate`."""
+        if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= MOST_SAMPLES:
+            raise BadUpdate(
+                client,
+                f"is for {samples!r} samples, but must be for a whole number from 1 to {MOST_SAMPLES:,}",
+            )
+        self._check_state(client, state)
+        self._count({client}, samples)
+        self._make_room()
+        scale = samples / (_QUANTUM * 2.0**_LOW_BITS)
+        for place, values in _chunks(state, self._places):
+            high = values.mul_(scale).round()
+            low = values.sub_(high).mul_(2.0**_LOW_BITS).round_()
+            self._high[place] += high.to(torch.int64)
+            self._low[place] += low.to(torch.int64)
+        for name in self._kinds.keys() - self._places.keys() - self._fixed.keys():
+            self._raise(name, state[name].detach().cpu())
+
+    def merge(self, other: "Average") -> None:
+        """Take in all updates of another average of the same round, such as that of another worker."""
+        if self._kinds != other._kinds:
+            raise RunError("averages of different models can't be merged")
+        self._count(other.clients, other.samples)
+        self._carry()
+        other._carry()
+        self._make_room()
+        self._high += other._high
+        self._low += other._low
+        for name, tensor in other._largest.items():
+            self._raise(name, tensor)
+
+    def result(self) -> dict[str, Tensor]:
+        """w = Σ n_k·w_k / Σ n_k (eq. (2)), on the CPU."""
+        if not self.clients:
+            raise RunError("no client's update is left to average; the model stays as it was")
+        self._carry()
+        return {name: self._averaged(name, kind) for name, kind in self._kinds.items()}
+
+    def _averaged(self, name: str, kind: _Kind) -> Tensor:
+        if name in self._fixed:
+            return self._fixed[name].clone()
+        if name not in self._places:
+            return self._largest[name].clone()
+        place = self._places[name]
+        total = self._high[place].double().mul_(_QUANTUM * 2.0**_LOW_BITS)
+        total.add_(self._low[place].double().mul_(_QUANTUM))
+        return total.div_(self.samples).to(kind.dtype).reshape(kind.shape)
+
+    def _raise(self, name: str, tensor: Tensor) -> None:
+        known = self._largest.get(name)
+        self._largest[name] = tensor.clone() if known is None else torch.maximum(known, tensor)
+
+    def _count(self, clients: set[str], samples: int) -> None:
+        twice = sorted(self.clients & clients)
+        if twice:
+            raise BadUpdate(twice[0], "arrived twice")
+        if self.samples + samples > MOST_SAMPLES:
+            raise RunError(
+                f"the clients of a round have more than {MOST_SAMPLES:,} samples, which can't be averaged "
+                "exactly; select fewer clients"
+            )
+        self.clients |= clients
+        self.samples += samples
+
+    def _make_room(self) -> None:
+        if self._since_carry == _CARRY_EVERY:
+            self._carry()
+        self._since_carry += 1
+
+    def _carry(self) -> None:
+        """Move what the low half has beyond its bits into the high one; the value stays the same."""
+        for start in range(0, len(self._low), _CHUNK):
+            place = slice(start, start + _CHUNK)
+            carried = (self._low[place] + (1 << (_LOW_BITS - 1))) >> _LOW_BITS
+            self._high[place] += carried
+            self._low[place] -= carried << _LOW_BITS
+        self._since_carry = 0
+
+    def _check_state(self, client: str, state: State) -> None:
+        odd = sorted(state.keys() ^ self._kinds.keys())
+        if odd:
+            what = "lacks" if odd[0] in self._kinds else "has an unknown"
+            raise BadUpdate(client, f"{what} tensor {odd[0]!r}; it must have those of the global model")
+        for name, kind in self._kinds.items():
+            tensor = state[name]
+            if (tensor.shape, tensor.dtype) != kind:
+                raise BadUpdate(
+                    client,
+                    f"has {name!r} as {_kind_text(_Kind(tensor.shape, tensor.dtype))}, but it must be "
+                    f"{_kind_text(kind)}",
+                )
+            if name in self._fixed:
+                if not torch.equal(_bits(tensor), _bits(self._fixed[name])):
+                    raise BadUpdate(client, f"changes {name!r}, whose infinities must stay as they are")
+            elif name in self._places and tensor.numel():
+                _check_values(client, name, tensor)
+
+
+def weights_sha256(state: State) -> str:
+    """SHA-256 over the names, types, shapes and bytes of all tensors, in the order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name]
+        header = [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+        digest.update(json.dumps(header).encode() + b"\n")
+        digest.update(_bits(tensor).numpy().data)
+    return digest.hexdigest()
+
+
+def _chunks(state: State, places: Mapping[str, slice]) -> Iterator[tuple[slice, Tensor]]:
+    """The weights as float64, a cacheful at a time, whatever the sizes of the tensors they come from."""
+    stage = torch.empty(_CHUNK, dtype=torch.float64)
+    start = filled = 0
+    for name in places:
+        flat = state[name].detach().reshape(-1).cpu()
+        taken = 0
+        while taken < len(flat):
+            count = min(_CHUNK - filled, len(flat) - taken)
+            stage[filled : filled + count].copy_(flat[taken : taken + count])
+            taken, filled = taken + count, filled + count
+            if filled == _CHUNK:
+                yield slice(start, start + filled), stage
+                start, filled = start + filled, 0
+    if filled:
+        yield slice(start, start + filled), stage[:filled]
+
+
+def _check_values(client: str, name: str, tensor: Tensor) -> None:
+    low, high = _ends(tensor)
+    if not _all_finite(low, high):
+        raise BadUpdate(client, f"has a value in {name!r} that is not finite; it is left out")
+    if max(-low, high) > LARGEST_WEIGHT:
+        raise BadUpdate(
+            client, f"has {max(-low, high):.3g} in {name!r}, but weights are at most {LARGEST_WEIGHT:.3g}"
+        )
+
+
+def _is_fixed(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.numel() > 0 and not _all_finite(*_ends(tensor))
+
+
+def _ends(tensor: Tensor) -> tuple[float, float]:
+    """The smallest and the largest value, NaN if there is one: in one pass, all there is to know."""
+    low, high = torch.aminmax(tensor.detach())
+    return float(low), float(high)
+
+
+def _all_finite(low: float, high: float) -> bool:
+    return -math.inf < low and high < math.inf
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _kind_text(kind: _Kind) -> str:
+    return f"{str(kind.dtype).removeprefix('torch.')} {list(kind.shape)}"
