@@ -142,6 +142,7 @@ def test_a_users_model_comes_from_the_current_folder(run, tmp_path, monkeypatch)
         ("cnn --optimizer lion", "no optimizer 'lion'"),
         ("cnn --option depth", "name=value"),
         ("cnn --option depth=3", "no option 'depth'"),
+        ("cnn --option classes=3", "use --classes"),
         ("cnn --measure 0", "repetitions"),
         ("cnn --plot figure.txt", "end it in .pdf, .png, .svg"),
         ("no_such_package:model", "can't be imported"),

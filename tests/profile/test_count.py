@@ -225,7 +225,7 @@ def test_a_layer_that_fails_is_named_with_the_reason():
 
 def test_examples_must_hold_a_batch():
     layered = cutwater.layered(nn.Sequential(nn.Linear(8, 6)))
-    for nothing in ((), torch.tensor(1.0)):
+    for nothing in ((), {}, torch.tensor(1.0)):
         with pytest.raises(ModelError, match="batch"):
             profile_layered(layered, nothing)
 

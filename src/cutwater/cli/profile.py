@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from cutwater.profile.values import Cut, Profile
 
 
+OWN = {
+    "name": "the MODEL argument",
+    **{
+        key: f"--{key.replace('_', '-')}"
+        for key in ("input", "classes", "count", "kappa", "batch_size", "optimizer")
+    },
+}
+"""What a model option can't be called, and how to set it instead."""
+
+
 def profile(
     model: Annotated[str, typer.Argument(help="A model by name, or your own as package.module:function.")],
     *,
@@ -94,6 +104,8 @@ def _option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key.isidentifier() and equals):
         raise ModelError(f"option {text!r} can't be read: write name=value, such as depth=24")
+    if key in OWN:
+        raise ModelError(f"option {text!r} is no option of a model: use {OWN[key]}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:

@@ -18,7 +18,7 @@ from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.memory import OPTIMIZER_STATE
 from cutwater.profile.values import Cut, Profile
-from cutwater.profile.walk import LayerCost, tensors, walk
+from cutwater.profile.walk import LayerCost, first_tensor, walk
 
 PAPER_KAPPA = 4.7
 """κ = BP/FP, which the latencies in the paper's figures follow from."""
@@ -98,19 +98,14 @@ def profile_layered(
 
     The model stays as it is: weights, gradients, running statistics and mode.
     """
-    inputs = as_tuple(example_inputs)
-    first = tensors(inputs)
-    if not first or not first[0].ndim:
-        raise ModelError(
-            "the example inputs hold no batch: give tensors whose first dimension is the batch size"
-        )
-    batch = first[0].shape[0]
+    first = first_tensor(example_inputs)
+    batch = first.shape[0]
     check_settings(count, kappa, batch, optimizer)
-    costs = walk(layered, inputs, COUNTERS[count])
+    costs = walk(layered, example_inputs, COUNTERS[count])
     backward, ratio = _backward_flops(costs, count, kappa)
     return Profile(
         model=model or type(layered.module).__name__,
-        input=input or "x".join(map(str, first[0].shape[1:])),
+        input=input or "x".join(map(str, first.shape[1:])),
         classes=classes,
         count=count,
         kappa=ratio,
@@ -118,11 +113,6 @@ def profile_layered(
         optimizer=optimizer,
         cuts=_cuts(layered, costs, backward, batch, OPTIMIZER_STATE[optimizer]),
     )
-
-
-def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
-    """The model's positional inputs."""
-    return tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
 
 
 def check_settings(count: str, kappa: float | None, batch_size: int, optimizer: str) -> None:

@@ -12,9 +12,8 @@ from torch import nn
 
 from cutwater.errors import ModelError
 from cutwater.model.layers import Layered
-from cutwater.profile.count import as_tuple
 from cutwater.profile.flops import EXACT
-from cutwater.profile.walk import naming, tensors, walk
+from cutwater.profile.walk import call, first_tensor, naming, tensors, walk
 
 WARM_UP = 2
 """Passes that are not timed: the first ones also choose algorithms and allocate."""
@@ -75,22 +74,22 @@ def measure(
     ``after_each`` is called after each repetition, for a progress bar.
     """
     check_repetitions(repetitions)
-    inputs = as_tuple(example_inputs)
-    batch = tensors(inputs)[0].shape[0]
+    first = first_tensor(example_inputs)
+    batch = first.shape[0]
     if flops_per_sample is None:
-        costs = walk(layered, inputs, EXACT)
+        costs = walk(layered, example_inputs, EXACT)
         flops_per_sample = sum(cost.forward_flops + cost.backward_flops for cost in costs) / batch
     module = replace(layered, module=copy.deepcopy(layered.module).train()).split(len(layered)).client
     with torch.random.fork_rng(), naming("the model can't be measured"):
         for _ in range(WARM_UP):
-            _time_once(module, inputs, clock)
+            _time_once(module, example_inputs, clock)
         rounds = []
         for _ in range(repetitions):
-            rounds.append(_time_once(module, inputs, clock))
+            rounds.append(_time_once(module, example_inputs, clock))
             after_each()
     forward, backward = [pair[0] for pair in rounds], [pair[1] for pair in rounds]
     return Measurement(
-        device=str(tensors(inputs)[0].device),
+        device=str(first.device),
         threads=torch.get_num_threads(),
         batch_size=batch,
         repetitions=repetitions,
@@ -107,11 +106,11 @@ def check_repetitions(repetitions: int) -> None:
         raise ModelError(f"{repetitions!r} repetitions measure nothing: give a whole number from 1 on")
 
 
-def _time_once(module: nn.Module, inputs: tuple[Any, ...], clock: Callable[[], float]) -> tuple[float, float]:
+def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of one forward and of one backward pass."""
     module.zero_grad(set_to_none=True)
     start = _now(clock)
-    output = module(*inputs)
+    output = call(module, inputs)
     middle = _now(clock)
     learning = [value for value in tensors(output) if value.requires_grad]
     if not learning:

@@ -7,7 +7,7 @@ what client and server do, and they add up to the whole model's at every cut.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +41,7 @@ class LayerCost:
     """Inputs, all that layers up to this one saved for the backward pass, and this one's output."""
 
 
-def walk(layered: Layered, inputs: tuple[Any, ...], formulas: Formulas) -> list[LayerCost]:
+def walk(layered: Layered, inputs: Any, formulas: Formulas) -> list[LayerCost]:
     """The cost of every layer, on tensors without memory; the model given is not touched.
 
     A layer that wants to see numbers can't run like this; then a copy of the model runs for real.
@@ -64,12 +64,29 @@ def tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
+def first_tensor(example_inputs: Any) -> Tensor:
+    """The input that tells the batch size and the device."""
+    found = tensors(example_inputs)
+    if not found or not found[0].ndim:
+        raise ModelError(
+            "the example inputs hold no batch: give tensors whose first dimension is the batch size"
+        )
+    return found[0]
+
+
 def bits(values: list[Tensor]) -> int:
     """The size of tensors as they are sent, each whole."""
     return sum(8 * value.numel() * value.element_size() for value in values)
 
 
-def _costs(layered: Layered, inputs: tuple[Any, ...], formulas: Formulas) -> Iterator[LayerCost]:
+def call(module: nn.Module, inputs: Any) -> Any:
+    """Call a model with inputs as a user gives them: a tensor, a tuple of them, or a dict by keyword."""
+    if isinstance(inputs, Mapping):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
+
+
+def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerCost]:
     parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
     weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
     held.add(tensors(inputs))
@@ -90,12 +107,11 @@ def _costs(layered: Layered, inputs: tuple[Any, ...], formulas: Formulas) -> Ite
             gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
             held_bits=8 * held.bytes_with(tensors(output)),
         )
+        # What crosses a cut is one argument, be it a tuple.
         arguments = (pytree.tree_map(_cut_loose, output),)
 
 
-def _forward(
-    half: nn.Module, arguments: tuple[Any, ...], formulas: Formulas, held: Storages
-) -> tuple[Any, int]:
+def _forward(half: nn.Module, arguments: Any, formulas: Formulas, held: Storages) -> tuple[Any, int]:
     def enter(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
@@ -107,7 +123,7 @@ def _forward(
 
     entered = pytree.tree_map(enter, arguments)
     with OperatorCounter(formulas) as counter, held.recording():
-        output = half(*entered)
+        output = call(half, entered)
     return output, counter.flops
 
 
