@@ -8,15 +8,24 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "Client": "cutwater.plan.fleet",
     "CutwaterError": "cutwater.errors",
+    "Fleet": "cutwater.plan.fleet",
     "Layered": "cutwater.model.layers",
+    "Plan": "cutwater.plan.value",
+    "Problem": "cutwater.plan.problem",
     "Profile": "cutwater.profile.values",
+    "Scenario": "cutwater.scenario.file",
+    "Server": "cutwater.plan.problem",
+    "Session": "cutwater.plan.problem",
     "build": "cutwater.model.zoo",
     "join": "cutwater.model.layers",
     "layered": "cutwater.model.discover",
+    "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",
     "profile_layered": "cutwater.profile.count",
     "profile_model": "cutwater.profile.count",
+    "solve": "cutwater.plan.planners",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place

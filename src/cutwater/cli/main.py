@@ -11,7 +11,11 @@ from typing import Annotated
 import typer
 
 from cutwater.cli.common import complain
+from cutwater.cli.compare import compare
+from cutwater.cli.plan import plan
 from cutwater.cli.profile import profile
+from cutwater.cli.sweep import sweep
+from cutwater.cli.whatif import whatif
 from cutwater.errors import CutwaterError
 
 app = typer.Typer(
@@ -39,6 +43,10 @@ def _root(
 
 
 app.command()(profile)
+app.command()(plan)
+app.command()(compare)
+app.command()(sweep)
+app.command()(whatif)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ def exhaustive(problem: Problem) -> Plan:
     count = int(np.prod([float(len(cuts)) for cuts in choices]))
     if count > LIMIT:
         raise PlanError(
-            f"exhaustive would try {count:,} combinations of cuts, but stops at {LIMIT:,}: use exact instead"
+            f"exhaustive tries at most {LIMIT:,} combinations of cuts, but there are {count:.1e}: use exact"
         )
     combinations = np.array(list(product(*choices)))
     before, work = before_server(problem, combinations), server_work(problem, combinations)

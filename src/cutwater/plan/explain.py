@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cutwater.plan.value import ClientPlan, Plan
-from cutwater.plan.whatif import weights
+from cutwater.plan.marginal import TOGETHER
+from cutwater.plan.value import Plan
 from cutwater.units import show_compute, show_seconds
 
 MOST = 6
@@ -12,7 +12,7 @@ MOST = 6
 
 def explain(plan: Plan) -> str:
     """A few sentences about a plan."""
-    return "\n".join([_result(plan), _bottleneck(plan.bottleneck), _sharing(plan), _advice(plan)])
+    return "\n".join([_result(plan), _bottleneck(plan), _sharing(plan), _advice(plan)])
 
 
 def _result(plan: Plan) -> str:
@@ -25,13 +25,16 @@ def _result(plan: Plan) -> str:
     return f"{text}: at most {plan.gap:.1%} above the optimum of {show_seconds(plan.lower_bound)}."
 
 
-def _bottleneck(client: ClientPlan) -> str:
+def _bottleneck(plan: Plan) -> str:
+    client = plan.bottleneck
     parts = {"its own computing": client.phases.client, "the link": client.phases.link}
     if client.mode == "split":
         parts["the server"] = client.phases.server
     shown = ", ".join(f"{part} {seconds / client.latency:.0%}" for part, seconds in _largest_first(parts))
     how = "trains the whole model" if client.mode == "fedavg" else f"is cut after layer {client.cut}"
-    return f"The bottleneck is {client.name}, which {how}: {shown}."
+    last = int(np.count_nonzero(plan.latencies >= plan.latency * (1 - TOGETHER)))
+    which = "The bottleneck is" if last == 1 else f"{last} clients finish together; what weighs most is"
+    return f"{which} {client.name}, which {how}: {shown}."
 
 
 def _sharing(plan: Plan) -> str:
@@ -52,7 +55,7 @@ def _sharing(plan: Plan) -> str:
 
 def _advice(plan: Plan) -> str:
     """What 10 % more of each thing is worth, to first order, best first."""
-    per_flops, effect = weights(plan)
+    per_flops, effect = plan.marginal
     options = {"10 % more server compute": 0.1 * plan.server_compute * per_flops}
     less = 1 - 1 / 1.1
     for k in np.argsort(-effect * plan.latencies, kind="stable")[:MOST]:

@@ -12,6 +12,7 @@ from cutwater.errors import FileFormatError, PlanError, suggest
 from cutwater.jsonfile import check_document, document
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import PHASES, Phases, session_phases
+from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
 from cutwater.units import show_compute
 
@@ -84,10 +85,16 @@ class Plan:
         """How far above the optimum the latency can be at most, as a fraction (infinite without a bound)."""
         return self.latency / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
 
+    @cached_property
+    def marginal(self) -> tuple[float, Floats]:
+        """-dT/dF and dT/da_k: what a little more server compute and less time on a client would save."""
+        return marginal(self.latencies, self.shares, self.phases.server)
+
     @property
     def bottleneck(self) -> ClientPlan:
-        """The slowest client."""
-        return self[int(self.latencies.argmax())]
+        """The slowest client; of several that finish together, the one whose own time weighs most."""
+        effect = self.marginal[1]
+        return self[int(effect.argmax() if effect.any() else self.latencies.argmax())]
 
     @property
     def clients(self) -> "ClientPlans":

@@ -1,12 +1,8 @@
 """What a change of the fleet would be worth: the marginal value of server compute, links and devices.
 
-Two ways, and every answer says which. *Analytic*: at the optimum all clients that share the server finish
-together at T, so Σ s_k/(T - a_k) = F. Differentiating, with q_k = f_k² / s_k (share over time on the server),
-
-    dT/dF = -1 / Σ q_k        dT/da_k = q_k / Σ q_k,
-
-which holds while cuts and groups stay as they are. *Re-solved*: the exact planner's answer to the changed
-problem, whatever changes with it.
+Two ways, and every answer says which. *Analytic*: first-order values (:mod:`cutwater.plan.marginal`), which
+hold while cuts and groups stay as they are. *Re-solved*: the exact planner's answer to the changed problem,
+whatever changes with it.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +12,13 @@ from typing import Literal
 import numpy as np
 
 from cutwater.plan.exact import exact
-from cutwater.plan.fleet import Floats
+from cutwater.plan.marginal import TOGETHER
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.value import Plan
 
 Method = Literal["analytic", "re-solved"]
 Kind = Literal["server compute", "link", "device compute"]
 
-TOGETHER = 1e-6
-"""Clients whose latencies differ by less, relatively, finish together."""
 SMALL = 500
 """Up to so many clients, all changed problems are solved in a second or so."""
 
@@ -45,21 +39,6 @@ class Change:
     method: Method
 
 
-def weights(plan: Plan) -> tuple[float, Floats]:
-    """-dT/dF in seconds per FLOPS, and dT/da_k for every client."""
-    critical = plan.latencies >= plan.latency * (1 - TOGETHER)
-    whole = critical & (plan.shares == 0)
-    effect = np.zeros(len(plan))
-    if whole.any():
-        # A client without a share holds the round: the server can't help, and of two such no one alone can.
-        if np.count_nonzero(whole) == 1:
-            effect[whole] = 1.0
-        return 0.0, effect
-    busy = plan.phases.server
-    q = np.divide(plan.shares, busy, out=np.zeros(len(plan)), where=critical & (busy > 0))
-    return float(1 / q.sum()), q / q.sum()
-
-
 @dataclass(frozen=True)
 class Step:
     """How much more of each thing is asked about."""
@@ -72,7 +51,7 @@ class Step:
 
 def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
     """First-order values of one step of everything."""
-    per_flops, effect = weights(plan)
+    per_flops, effect = plan.marginal
     fleet, phases = problem.fleet, plan.phases
     upward = (phases.smashed_upload + phases.model_upload) / fleet.up
     downward = (phases.gradient_download + phases.model_download) / fleet.down

@@ -1,0 +1,133 @@
+"""`cutwater compare`: all planners on one scenario."""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress
+from cutwater.cli.plan import Json, ScenarioFile
+from cutwater.errors import PlanError
+from cutwater.units import show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.plan.problem import Problem
+    from cutwater.plan.value import Plan
+
+SLOW = 100_000
+"""Above so many clients, planners that are written for people rather than for speed are left out."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one planner made of the problem."""
+
+    planner: str
+    latency: float | None = None
+    gap: float | None = None
+    """Above the optimum, as a fraction."""
+    planning_seconds: float | None = None
+    sharing: int | None = None
+    """Clients with a share of the server."""
+    outcome: str = ""
+    error: str | None = None
+    """Why there is no plan."""
+
+
+def compare(
+    scenario: ScenarioFile,
+    *,
+    planner: Annotated[
+        list[str] | None, typer.Option(help="Only these; may be repeated.", show_default="all")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Plan with every planner: round latency, gap to the optimum, time to plan.
+
+    Example: cutwater compare examples/paper-ten.toml
+    """
+    from cutwater.plan.planners import planners
+    from cutwater.scenario.file import load_scenario
+
+    problem = load_scenario(scenario).problem()
+    names = planner or [name for name in planners() if name != "greedy" or len(problem) <= SLOW]
+    entries = compare_planners(problem, names)
+    if json_:
+        print_json({"scenario": str(scenario), "planners": [vars(entry) for entry in entries]})
+    else:
+        _show(entries, len(problem))
+
+
+def compare_planners(problem: "Problem", names: list[str]) -> list[Entry]:
+    """Run planners side by side, fastest round first."""
+    from cutwater.plan.exact import certified_bound
+    from cutwater.plan.planners import planner
+
+    for name in names:
+        planner(name)  # an unknown name is refused before any work
+    with progress() as bar:
+        task = bar.add_task("planning", total=len(names) + 1)
+        bound = certified_bound(problem)
+        bar.advance(task)
+        entries = []
+        for name in names:
+            entries.append(_entry(problem, name, bound))
+            bar.advance(task)
+    return sorted(entries, key=lambda entry: (entry.latency is None, entry.latency or 0.0))
+
+
+def _entry(problem: "Problem", name: str, bound: float) -> Entry:
+    from cutwater.plan.planners import certify, run
+
+    try:
+        _warm_up(problem, name)
+        start = time.perf_counter()
+        plan = run(problem, name)
+        seconds = time.perf_counter() - start
+    except PlanError as error:
+        return Entry(name, error=str(error))
+    plan = certify(problem, plan, bound)
+    return Entry(name, plan.latency, plan.gap, seconds, _sharing(plan), plan.outcome)
+
+
+def _warm_up(problem: "Problem", name: str) -> None:
+    """Load compiled code before the clock starts, by planning for the first client alone."""
+    from cutwater.plan.planners import run
+
+    run(problem.replace(clients=problem.fleet.take(1)), name)
+
+
+def _sharing(plan: "Plan") -> int:
+    return int((plan.shares > 0).sum())
+
+
+def _show(entries: list[Entry], clients: int) -> None:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Planner", no_wrap=True)
+    for title in ("Round", "Above optimum", "Sharing", "Planned in"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for entry in entries:
+        if entry.latency is not None and entry.gap is not None and entry.planning_seconds is not None:
+            cells = (show_seconds(entry.latency), _percent(entry.gap), f"{entry.sharing} of {clients}")
+            outcome = escape(entry.outcome)
+            table.add_row(escape(entry.planner), *cells, show_seconds(entry.planning_seconds), outcome)
+    console.print(table)
+    for entry in entries:
+        if entry.error is not None:
+            console.print(f"no plan by {entry.planner}: {entry.error}", style="dim", markup=False)
+
+
+def _percent(gap: float) -> str:
+    """How far above the optimum.
+
+    >>> _percent(1e-12), _percent(0.0764), _percent(59.81)
+    ('0 %', '7.6 %', '5,981 %')
+    """
+    if gap < 1e-9:
+        return "0 %"
+    return f"{gap * 100:.1f} %" if gap < 1 else f"{gap * 100:,.0f} %"

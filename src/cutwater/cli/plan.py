@@ -1,0 +1,105 @@
+"""`cutwater plan`: each client's cut and share of the server, and how good that is."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json
+from cutwater.errors import PlanError
+from cutwater.jsonfile import write_json
+from cutwater.units import show_compute, show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.plan.value import ClientPlan, Plan
+
+ScenarioFile = Annotated[
+    Path, typer.Argument(help="A TOML file: model or profile, server, session, clients.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+MOST = 40
+"""Clients that a table shows; of a larger fleet, the slowest."""
+
+
+def plan(
+    scenario: ScenarioFile,
+    *,
+    planner: Annotated[
+        str, typer.Option(help="exact, alternating, fedavg, splitfed, splitfed-best, greedy, random.")
+    ] = "exact",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan here, to train and deploy by.")] = None,
+    json_: Json = False,
+) -> None:
+    """Choose every client's cut and share of the server so that the slowest is done as early as possible.
+
+    The exact planner's answer is the optimum, and a lower bound proves it.
+
+    SCENARIO is a TOML file that says model or profile, server, session and clients.
+
+    Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
+    """
+    from cutwater.plan.planners import solve
+    from cutwater.scenario.file import load_scenario
+
+    options = dict(read_option(text) for text in option or ())
+    result = solve(load_scenario(scenario).problem(), planner, **options)
+    if out is not None:
+        write_json(out, result.to_json())
+    if json_:
+        print_json(result.to_json())
+    else:
+        _show(result)
+
+
+def read_option(text: str) -> tuple[str, Any]:
+    """A planner's option, as name=value."""
+    key, equals, value = text.partition("=")
+    if not (key.isidentifier() and equals):
+        raise PlanError(f"option {text!r} can't be read: write name=value, such as leftover=none")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _show(plan: "Plan") -> None:
+    rows = [plan[int(k)] for k in (-plan.latencies).argsort(kind="stable")[:MOST]]
+    if len(plan) <= MOST:
+        rows = list(plan.clients)
+    console.print(_table(plan, rows))
+    if len(rows) < len(plan):
+        console.print(f"… and {len(plan) - len(rows):,} faster clients", style="dim")
+    for line in plan.explain().splitlines():
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("Client", "Mode"):
+        table.add_column(title, no_wrap=True)
+    for title in ("Cut", "Share", "Latency", "Client", "Server", "Smashed", "Model"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        split = row.mode == "split"
+        phases = row.phases
+        table.add_row(
+            escape(row.name),
+            row.mode,
+            str(row.cut),
+            show_compute(row.share) if row.share else "-",
+            show_seconds(row.latency),
+            show_seconds(phases.client),
+            show_seconds(phases.server) if split else "-",
+            show_seconds(phases.smashed_upload + phases.gradient_download) if split else "-",
+            show_seconds(phases.model_download + phases.model_upload),
+            style="" if row.latency >= plan.latency * (1 - 1e-6) else "dim",
+        )
+    return table

@@ -1,0 +1,169 @@
+"""`cutwater sweep`: round latency against server compute, rate or number of clients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress
+from cutwater.cli.plan import Json, ScenarioFile
+from cutwater.errors import CutwaterError, PlanError, UnitError
+from cutwater.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.plan.problem import Problem
+    from cutwater.scenario.file import Scenario
+
+PLANNERS = ("exact", "alternating", "fedavg")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that can be swept."""
+
+    name: str
+    read: Callable[[str, str], float]
+    show: Callable[[float], str]
+    label: str
+    unit: float
+    """What the figure divides by."""
+    problem: "Callable[[Scenario, Problem, float], Problem]"
+
+
+def _count(text: str, what: str) -> float:
+    if not text.strip().isdigit() or int(text) < 1:
+        raise UnitError(f"{what} is {text!r}, but must be a whole number of at least 1")
+    return float(text)
+
+
+def _with_server(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    from cutwater.plan.problem import Server
+
+    return problem.replace(server=Server(value))
+
+
+def _with_rate(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=problem.fleet.replace(up=value, down=value))
+
+
+def _with_clients(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=scenario.with_clients(round(value)).fleet)
+
+
+AXES = (
+    Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9, _with_server),
+    Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6, _with_rate),
+    Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
+)
+
+
+def sweep(
+    scenario: ScenarioFile,
+    *,
+    server: Annotated[str | None, typer.Option(help='Server compute, "LOW:HIGH".')] = None,
+    rate: Annotated[str | None, typer.Option(help='The rate of every client, "LOW:HIGH".')] = None,
+    clients: Annotated[str | None, typer.Option(help='Number of clients, "LOW:HIGH".')] = None,
+    points: Annotated[int, typer.Option(help="How many values to try.", min=2, max=10_000)] = 30,
+    logarithmic: Annotated[bool, typer.Option("--log", help="Equal ratios instead of equal steps.")] = False,
+    planner: Annotated[
+        list[str] | None,
+        typer.Option(help="Of these planners; may be repeated.", show_default=", ".join(PLANNERS)),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .svg or .pdf.")] = None,
+    json_: Json = False,
+) -> None:
+    """Round latency against server compute, the clients' rate or their number: where does more stop helping?
+
+    Clients are newly drawn for every number if the scenario has a fleet table, or the first of its list.
+
+    Example: cutwater sweep examples/paper-ten.toml --server "100 GFLOPS:9000 GFLOPS" --plot sweep.png
+    """
+    from cutwater.report.figures import check_figure_path
+    from cutwater.scenario.file import load_scenario
+
+    axis, text = _chosen({"server": server, "rate": rate, "clients": clients})
+    values = _values(axis, text, points, logarithmic)
+    if plot is not None:
+        check_figure_path(plot)
+    names = list(planner or PLANNERS)
+    latencies = run_sweep(load_scenario(scenario), axis, values, names)
+    if plot is not None:
+        from cutwater.report.figures import save_figure
+        from cutwater.report.sweep_figure import draw_sweep
+
+        scaled = [value / axis.unit for value in values]
+        save_figure(draw_sweep(scaled, latencies, label=axis.label, logarithmic=logarithmic), plot)
+    if json_:
+        rows = [
+            {"value": value, "latency": {name: latencies[name][i] for name in names}}
+            for i, value in enumerate(values)
+        ]
+        print_json({"scenario": str(scenario), "swept": axis.name, "points": rows})
+    else:
+        console.print(_table(axis, values, latencies))
+
+
+def _chosen(given: dict[str, str | None]) -> tuple[Axis, str]:
+    chosen = [(axis, text) for axis in AXES if (text := given[axis.name]) is not None]
+    if len(chosen) != 1:
+        raise CutwaterError(
+            f"{len(chosen)} things are given to sweep, but it must be one of --server, --rate and --clients, "
+            'such as --server "100 GFLOPS:9000 GFLOPS"'
+        )
+    return chosen[0]
+
+
+def _values(axis: Axis, text: str, points: int, logarithmic: bool) -> list[float]:
+    low_text, colon, high_text = text.partition(":")
+    if not colon:
+        raise UnitError(f'--{axis.name} is {text!r}, but must be a range "LOW:HIGH"')
+    low, high = axis.read(low_text, f"--{axis.name}"), axis.read(high_text, f"--{axis.name}")
+    if not low < high:
+        raise UnitError(f"--{axis.name} is {text!r}, but its low end must be below its high end")
+    values = np.geomspace(low, high, points) if logarithmic else np.linspace(low, high, points)
+    values[0], values[-1] = low, high
+    if axis.name == "clients":
+        values = np.unique(np.rint(values))
+    return [float(value) for value in values]
+
+
+def run_sweep(
+    scenario: "Scenario", axis: Axis, values: list[float], names: list[str]
+) -> dict[str, list[float | None]]:
+    """The round latency of each planner at each value; None where a planner has no plan."""
+    from cutwater.plan.planners import planner, run
+
+    for name in names:
+        planner(name)  # an unknown name is refused before any work
+    problem = scenario.problem()
+    latencies: dict[str, list[float | None]] = {name: [] for name in names}
+    with progress() as bar:
+        task = bar.add_task("planning", total=len(values) * len(names))
+        for value in values:
+            changed = axis.problem(scenario, problem, value)
+            for name in names:
+                try:
+                    latencies[name].append(run(changed, name).latency)
+                except PlanError:
+                    if name == "exact":
+                        raise
+                    latencies[name].append(None)
+                bar.advance(task)
+    return latencies
+
+
+def _table(axis: Axis, values: list[float], latencies: dict[str, list[float | None]]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(axis.name.capitalize(), justify="right", no_wrap=True)
+    for name in latencies:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    for i, value in enumerate(values):
+        row = ("-" if (one := seconds[i]) is None else show_seconds(one) for seconds in latencies.values())
+        table.add_row(axis.show(value), *row)
+    return table

@@ -1,0 +1,60 @@
+"""Reading checked values out of a TOML table: what is missing, misspelt or senseless is named."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from cutwater.errors import ScenarioError, suggest
+
+T = TypeVar("T")
+Table = Mapping[str, Any]
+
+
+def check_keys(table: Table, known: Iterable[str], where: str) -> None:
+    """Refuse what nobody would read, and say what was probably meant."""
+    known = tuple(known)
+    for key in table:
+        if key not in known:
+            raise ScenarioError(f"{where} has an unknown key {key!r}: {suggest(key, known)}")
+
+
+def as_table(value: object, where: str) -> Table:
+    """A TOML table."""
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{where} is {value!r}, but must be a table of keys and values")
+    return value
+
+
+def required(table: Table, key: str, where: str, example: str) -> Any:
+    """A value that must be there."""
+    if key not in table or table[key] == "":
+        raise ScenarioError(f"{where} lacks {key}: add one, such as {key} = {example}")
+    return table[key]
+
+
+def text(value: object, what: str) -> str:
+    """Text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ScenarioError(f"{what} is {value!r}, but must be text that is not empty")
+    return value
+
+
+def whole(value: object, what: str, least: int = 1) -> int:
+    """A whole number; digits in quotes are fine, because that is all a CSV file has."""
+    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ScenarioError(f"{what} is {value!r}, but must be a whole number of at least {least}")
+    return value
+
+
+def number(value: object, what: str) -> float:
+    """A finite number above zero without a unit."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ScenarioError(f"{what} is {value!r}, but must be a finite number above zero")
+    return float(value)
+
+
+def optional(table: Table, key: str, what: str, read: Callable[[object, str], T]) -> T | None:
+    """A value that may be missing (or, in a CSV file, empty)."""
+    value = table.get(key)
+    return None if value is None or value == "" else read(value, what)
