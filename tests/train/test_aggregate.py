@@ -9,10 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
+import cutwater
+from cutwater.data.batches import batches
+from cutwater.engine.local import LocalEngine
 from cutwater.errors import RunError
 from cutwater.train import aggregate
 from cutwater.train.aggregate import Average, BadUpdate, weights_sha256
+from cutwater.train.session import Job, Task
+from cutwater.train.settings import DataSettings
+from cutwater.train.step import optimizer_factory
 
 
 def model(seed=0):
@@ -227,3 +234,33 @@ def test_the_hash_is_frozen_for_good():
         "h": torch.ones(2, dtype=torch.bfloat16),
     }
     assert weights_sha256(state) == "58087dd8e7f2040cdb663b2e0767a62172cd0050be5119c9bce901ae60873f87"
+
+
+def digits_round(workers, cuts):
+    """The hash after one round of four clients on real data, each with its own cut."""
+    settings_ = DataSettings(partition="dirichlet")
+    data = settings_.load()
+    clients = ["a", "b", "c", "d"]
+    parts = settings_.share_out(data, clients, None, seed=1)
+
+    def batches_of(task):
+        key = {"seed": 1, "round_": task.round, "client": task.client}
+        found = batches(parts[task.client].train, batch_size=32, epochs=1, **key)
+        return (data.train.batch(indices) for indices in found)
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    job = Job(cutwater.layered(net), F.cross_entropy, lambda lr: optimizer_factory("sgd", lr), batches_of)
+    start = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    tasks = [Task(c, 1, cut, 1, 0.1, len(parts[c].train)) for c, cut in zip(clients, cuts, strict=True)]
+    made = Average(start)
+    engine = LocalEngine(job, [], workers)
+    for result in engine.sessions(tasks, start):
+        made.add(result.task.client, result.task.samples, result.state)
+    engine.close()
+    return weights_sha256(made.result())
+
+
+def test_a_round_on_real_data_has_the_same_bits_with_any_workers_and_any_cuts():
+    cuts = ([5, 5, 5, 5], [1, 2, 3, 5], [4, 3, 1, 2])
+    assert len({digits_round(workers, chosen) for workers in (1, 2) for chosen in cuts}) == 1
