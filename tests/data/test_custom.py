@@ -134,6 +134,7 @@ def module(tmp_path, monkeypatch):
         "    return 3\n"
         "value = 1\n"
     )
+    (tmp_path / "their_broken.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -154,6 +155,7 @@ def test_a_function_by_name_is_called_with_the_options():
         ("their_data:pair", {"size": 3}, "can't be called with options"),
         ("their_data:wrong", {}, "must return \\(train, test\\) datasets"),
         (":pair", {}, "can't be imported"),
+        ("their_broken:pair", {}, "can't be imported .*ZeroDivisionError"),
     ],
 )
 def test_a_function_that_is_no_source_is_refused_by_name(source, options, reason):

@@ -115,8 +115,8 @@ def _import(source: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise DataError(f"source {source!r}: module {module_name!r} can't be imported ({error})") from error
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise DataError(f"source {source!r}: module {module_name!r} can't be imported ({error!r})") from error
     if not callable(getattr(module, attribute, None)):
         raise DataError(f"source {source!r}: {module_name} has no function {attribute!r}")
     return getattr(module, attribute)
