@@ -63,18 +63,11 @@ def train(study_: Study, planner: str, workers: int = 1, **options) -> tuple[lis
     engine = LocalEngine(study_.job(), study_.test(), workers)
     planned = study_.with_planner(planner, **options)
     try:
-        steps = list(rounds(planned, engine, start_of(study_), ROUNDS))
+        steps = list(rounds(planned, engine, start(study_), ROUNDS))
     finally:
         engine.close()
     cuts = {part.cut for step in steps for part in step.outcome.parts}
     return [step.record.weights_sha256 for step in steps], cuts
-
-
-def start_of(study_: Study):
-    # Sessions train the study's own module in place, so every run starts from the same copy.
-    if not hasattr(start_of, "kept") or start_of.kept[0] is not study_:
-        start_of.kept = (study_, start(study_))
-    return start_of.kept[1]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -96,7 +89,7 @@ def test_the_plan_changes_the_clock_but_not_the_weights():
     digests, seconds = [], []
     for planner in ("fedavg", "exact", "greedy"):
         engine = LocalEngine(subject.job(), subject.test())
-        steps = list(rounds(subject.with_planner(planner), engine, start_of(subject), 2))
+        steps = list(rounds(subject.with_planner(planner), engine, start(subject), 2))
         digests.append([step.record.weights_sha256 for step in steps])
         seconds.append(steps[-1].record.virtual_seconds)
     assert digests[0] == digests[1] == digests[2]

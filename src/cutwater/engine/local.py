@@ -1,10 +1,15 @@
 """Sessions on this machine: one after the other in this process, or in worker processes on all cores."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from cutwater.engine.workers import Workers, one_thread
 from cutwater.errors import EngineError
+from cutwater.train.folder import open_run
+from cutwater.train.run import Step, rounds, start
 from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
+from cutwater.train.study import Study
 
 
 class LocalEngine:
@@ -44,3 +49,43 @@ class LocalEngine:
         """End the worker processes."""
         if self.pool is not None:
             self.pool.close()
+
+
+def run(
+    study: Study,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    workers: int = 1,
+    resume: bool = False,
+    scenario: str | None = None,
+    callbacks: Sequence[Callable[[Step], None]] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Step]:
+    """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
+
+    Callbacks see each round after it is safe on disk. What is returned holds this call's rounds; only the
+    last keeps the weights that came out of it.
+    """
+    kept = (
+        open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
+        if folder
+        else None
+    )
+    engine = LocalEngine(study.job(), study.test(), workers)
+    try:
+        progress, notes = kept.progress(study) if kept else (start(study), ())
+        for note in notes:
+            say(note)
+        steps: list[Step] = []
+        for step in rounds(study, engine, progress, study.train.rounds):
+            if kept is not None:
+                kept.save(step)
+            for callback in callbacks:
+                callback(step)
+            if steps:
+                # One set of weights at a time, however many rounds there are.
+                steps[-1] = replace(steps[-1], progress=replace(steps[-1].progress, state={}))
+            steps.append(step)
+        return steps
+    finally:
+        engine.close()

@@ -77,7 +77,7 @@ class _Totals:
 
 def start(study: Study) -> Progress:
     """Training before its first round."""
-    return Progress(0, study.initial_state(), Estimates.of(study.conditions))
+    return Progress(0, study.initial, Estimates.of(study.conditions))
 
 
 def rounds(

@@ -40,6 +40,9 @@ class Study:
     """A federated training, complete but for the engine that carries it out. Make it with :meth:`of`."""
 
     model: Layered
+    """The layers; engines load weights into them and train in place."""
+    initial: State
+    """A copy of the weights that the model came with."""
     profile: Profile
     data: Data
     partition: Partition
@@ -85,6 +88,7 @@ class Study:
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
         study = cls(
             model=cut,
+            initial={name: tensor.detach().clone() for name, tensor in cut.module.state_dict().items()},
             profile=profile or _profile(cut, data, session, train, device),
             data=data,
             partition=partition,
@@ -102,10 +106,6 @@ class Study:
                 f"the profile has {len(study.profile)} layers, but the model {len(cut)}: profile it anew"
             )
         return study
-
-    def initial_state(self) -> State:
-        """A copy of the weights that the model came with."""
-        return {name: tensor.detach().clone() for name, tensor in self.model.module.state_dict().items()}
 
     def outcome(self, round_: int, estimates: Estimates) -> Outcome:
         """Phase 1 and the clock of a round: select, plan on what is believed, play on what is true."""
@@ -198,7 +198,7 @@ class Study:
             "forbidden": {str(k): sorted(cuts) for k, cuts in self.fleet.forbidden.items()},
             "data": [self.data.name, self.data.input, self.data.classes, held.method, held.local_test],
             "held": [sha256(held.order.tobytes()).hexdigest(), held.ends.tolist()],
-            "weights": weights_sha256(self.initial_state()),
+            "weights": weights_sha256(self.initial),
             "layers": [layer.name for layer in self.model.layers],
         }
         return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,77 @@
+"""From a scenario file to a study that can be trained: builds the model, loads the data, shares it out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutwater.data.download import Say, quiet
+from cutwater.errors import ScenarioError
+from cutwater.model import zoo
+from cutwater.scenario.file import Scenario
+from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettings
+from cutwater.train.study import Study
+
+
+def study_of(
+    scenario: Scenario,
+    *,
+    planner: str = "exact",
+    planner_options: Mapping[str, Any] | None = None,
+    rounds: int | None = None,
+    say: Say = quiet,
+) -> Study:
+    """The study that a scenario describes; ``rounds`` stands in for its own number of them."""
+    if scenario.model is None:
+        raise ScenarioError(
+            f"{scenario.source} has a profile but no [model]: training needs the model itself"
+        )
+    train = train_settings(scenario)
+    if rounds is not None:
+        train = replace(train, rounds=rounds)
+    share_out = data_settings(scenario)
+    data = share_out.load(say)
+    spec = scenario.model
+    data.check_fits(spec.input, spec.classes)
+    # The weights follow from the seed, whatever else drew random numbers before.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(train.seed)
+        model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **spec.options or {})
+    return Study.of(
+        model,
+        data,
+        scenario.fleet,
+        scenario.server,
+        scenario.session,
+        train=train,
+        share_out=share_out,
+        conditions=condition_settings(scenario),
+        profile=scenario.profile,
+        planner=planner,
+        planner_options=planner_options,
+    )
+
+
+def train_settings(scenario: Scenario) -> TrainSettings:
+    """[train], or its defaults."""
+    return TrainSettings.from_table(scenario.sections.get("train", {}))
+
+
+def data_settings(scenario: Scenario) -> DataSettings:
+    """[data], or its defaults; its folder is looked up from where the scenario is."""
+    settings = DataSettings.from_table(scenario.sections.get("data", {}))
+    return (
+        settings if settings.folder is None else replace(settings, folder=_beside(scenario, settings.folder))
+    )
+
+
+def condition_settings(scenario: Scenario) -> ConditionSettings:
+    """[conditions], or its defaults; a trace file is looked up from where the scenario is."""
+    settings = ConditionSettings.from_table(scenario.sections.get("conditions", {}))
+    return settings if settings.trace is None else replace(settings, trace=_beside(scenario, settings.trace))
+
+
+def _beside(scenario: Scenario, path: str) -> str:
+    return str(Path(scenario.source).parent / Path(path).expanduser())

@@ -1,0 +1,133 @@
+"""A run on disk (docs/run-folder.md): what was asked, what was planned, how it went, where it stands."""
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from cutwater.errors import RunError
+from cutwater.jsonfile import check_document, document, read_json, write_atomically, write_json
+from cutwater.train import checkpoint, metrics
+from cutwater.train.run import Progress, Step, start
+from cutwater.train.study import Study
+
+FORMAT = "cutwater.run"
+VERSION = 1
+
+
+class RunFolder:
+    """The folder of one run. Open it with :func:`open_run`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def metrics(self) -> Path:
+        """metrics.jsonl."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the newest weights are."""
+        return self.path / "checkpoints"
+
+    def save(self, step: Step) -> None:
+        """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
+        number = step.progress.round
+        write_json(self.path / "plans" / f"{number:05d}.json", step.outcome.plan.to_json())
+        write_json(self.path / "rounds" / f"{number:05d}.json", step.outcome.to_json())
+        metrics.append(self.metrics, step.record.to_json())
+        after = step.progress
+        state = {
+            "virtual_seconds": after.virtual_seconds,
+            "wall_seconds": after.wall_seconds,
+            "estimates": after.estimates.to_json(),
+        }
+        checkpoint.save(self.checkpoints, checkpoint.Checkpoint(number, after.state, state))
+
+    def progress(self, study: Study) -> tuple[Progress, tuple[str, ...]]:
+        """Where the run stands, and a sentence for every damaged checkpoint that was passed over."""
+        first = start(study)
+        found = checkpoint.load_newest(self.checkpoints)
+        if found is None:
+            metrics.cut_back(self.metrics, 0)
+            return first, ()
+        kept = found.checkpoint
+        metrics.cut_back(self.metrics, kept.round)
+        progress = Progress(
+            round=kept.round,
+            state={name: tensor.to(first.state[name].device) for name, tensor in kept.weights.items()},
+            estimates=first.estimates.resumed(kept.state["estimates"]),
+            virtual_seconds=kept.state["virtual_seconds"],
+            wall_seconds=kept.state["wall_seconds"],
+        )
+        return progress, found.notes
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    study: Study,
+    *,
+    resume: bool = False,
+    scenario: str | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> RunFolder:
+    """Begin a run in a folder, or go on with the one that is there."""
+    folder = RunFolder(path)
+    description = folder.path / "run.json"
+    if not description.exists():
+        _refuse_other_files(folder.path)
+        _describe(folder, study, scenario, about or {})
+        return folder
+    if not resume:
+        raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
+    known = check_document(read_json(description), FORMAT, VERSION, str(description))
+    if known.get("fingerprint") != study.fingerprint():
+        raise RunError(
+            f"{path} holds a run of another scenario (or planner, or seed), which can't be resumed with this "
+            "one: name another folder, or use the scenario.toml in it"
+        )
+    return folder
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    found = {"python": platform.python_version()}
+    for name in ("cutwater", "torch", "numpy", "flwr"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapping[str, Any]) -> None:
+    if scenario is not None:
+        write_atomically(folder.path / "scenario.toml", scenario.encode())
+    write_json(folder.path / "profile.json", study.profile.to_json())
+    body = {
+        "fingerprint": study.fingerprint(),
+        "planner": study.planner,
+        "planner_options": dict(study.planner_options),
+        "model": study.profile.model,
+        "data": study.data.name,
+        "clients": len(study.fleet),
+        "server_compute": study.server.compute,
+        "seed": study.train.seed,
+        "versions": versions(),
+        **about,
+    }
+    # The description comes last: where it stands, the rest of the folder's beginning does too.
+    write_json(folder.path / "run.json", document(FORMAT, VERSION, body))
+
+
+def _refuse_other_files(path: Path) -> None:
+    if path.is_file():
+        raise RunError(f"{path} is a file, but a run needs a folder: name another")
+    # What a kill in the middle of the beginning leaves behind is no obstacle.
+    own = ("scenario.toml", "profile.json", ".scenario", ".profile", ".run")
+    strange = [item.name for item in path.glob("*") if not item.name.startswith(own)]
+    if strange:
+        raise RunError(f"{path} holds {min(strange)!r} and no run: name an empty or new folder")
