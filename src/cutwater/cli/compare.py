@@ -110,7 +110,7 @@ def _show(entries: list[Entry], clients: int) -> None:
     table.add_column("Planner", no_wrap=True)
     for title in ("Round", "Above optimum", "Sharing", "Planned in"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table.add_column("")
     for entry in entries:
         if entry.latency is not None and entry.gap is not None and entry.planning_seconds is not None:
             cells = (show_seconds(entry.latency), _percent(entry.gap), f"{entry.sharing} of {clients}")

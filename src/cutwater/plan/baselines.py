@@ -77,9 +77,12 @@ def greedy(problem: Problem, *, portions: int = 200) -> Plan:
     heapq.heapify(slowest)
     while left and portion:
         seconds, k = slowest[0]
-        offers = _best_cuts(problem, k, shares[k] + portion * np.arange(1, left + 1))
-        faster = next((i for i, (_, offer) in enumerate(offers) if offer < -seconds), None)
-        if faster is None:
+        for most in (1, left):  # one portion nearly always helps; a first share may take several
+            offers = _best_cuts(problem, k, shares[k] + portion * np.arange(1, most + 1))
+            faster = next((i for i, (_, offer) in enumerate(offers) if offer < -seconds), None)
+            if faster is not None:
+                break
+        else:
             break
         left -= faster + 1
         shares[k] += (faster + 1) * portion

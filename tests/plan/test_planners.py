@@ -1,0 +1,178 @@
+"""All planners through their one interface."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import alone, network_like, problems, random_problem
+
+from cutwater.errors import PlanError
+from cutwater.plan import planners as registry
+from cutwater.plan.baselines import fedavg, greedy, random, splitfed
+from cutwater.plan.exact import exact
+from cutwater.plan.fleet import Client
+from cutwater.plan.latency import latency, whole_model_latency
+from cutwater.plan.planners import planners, register, solve
+from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.value import assemble
+
+BUILT_IN = ("exact", "alternating", "fedavg", "splitfed", "splitfed-best", "greedy", "random", "exhaustive")
+
+
+@settings(deadline=None, max_examples=200)
+@given(problem=problems(max_clients=4), name=st.sampled_from(BUILT_IN))
+def test_no_planner_is_ever_below_its_lower_bound_or_beyond_the_limits(problem, name):
+    try:
+        plan = solve(problem, name)
+    except PlanError:
+        assert name in ("fedavg", "splitfed", "splitfed-best", "exhaustive")  # these may have no plan at all
+        return
+    assert 0 < plan.lower_bound <= plan.latency
+    assert plan.lower_bound == pytest.approx(exact(problem).latency, rel=1e-9)
+    assert plan.shares.sum() <= problem.server.compute * (1 + 1e-9)
+    assert all(client.cut in problem.allowed.cuts(k) for k, client in enumerate(plan.clients))
+    assert plan.latencies == pytest.approx(latency(problem, plan.cuts, plan.shares))
+
+
+def paper_like(count=6, seed=0):
+    return random_problem(np.random.default_rng(seed), network_like(), count)
+
+
+def test_fedavg_is_the_whole_model_everywhere():
+    problem = paper_like()
+    plan = fedavg(problem)
+    assert plan.latencies == pytest.approx(whole_model_latency(problem))
+    assert {client.mode for client in plan.clients} == {"fedavg"}
+
+
+def test_fedavg_names_the_client_that_cannot():
+    small = Client(name="tiny", compute=1e10, rate=1e7, samples=10, forbidden=[59])
+    problem = Problem(network_like(), [*paper_like().fleet, small], Server(1e12), Session(epochs=1))
+    with pytest.raises(PlanError, match="FedAvg needs cut 59 for every client, but client 'tiny' can't"):
+        fedavg(problem)
+
+
+def test_splitfed_cuts_all_alike_and_shares_equally():
+    problem = paper_like()
+    plan = splitfed(problem, cut=12)
+    assert (plan.cuts == 12).all()
+    assert plan.shares == pytest.approx(problem.server.compute / 6)
+    assert splitfed(problem).cuts[0] == 1
+    best = solve(problem, "splitfed", cut="best")
+    assert best.latency == pytest.approx(min(splitfed(problem, cut=cut).latency for cut in range(1, 59)))
+    assert best.latency == solve(problem, "splitfed-best").latency
+
+
+@pytest.mark.parametrize("cut", [0, 59, 60, 2.5, "worst"])
+def test_splitfed_refuses_a_cut_that_is_none(cut):
+    with pytest.raises(PlanError, match=f"cut is {cut!r}"):
+        splitfed(paper_like(), cut=cut)
+
+
+def test_splitfed_needs_a_cut_that_all_may_use():
+    shy = Client(name="shy", compute=1e10, rate=1e7, samples=10, min_cut=20)
+    problem = Problem(network_like(), [*paper_like().fleet, shy], Server(1e12), Session(epochs=1))
+    assert splitfed(problem).cuts[0] == 20
+    with pytest.raises(PlanError, match="client 'shy' can't use it"):
+        splitfed(problem, cut=5)
+    whole = Client(name="whole", compute=1e10, rate=1e7, samples=10, min_cut=59)
+    with pytest.raises(PlanError, match="in common"):
+        splitfed(problem.replace(clients=[shy, whole]))
+    with pytest.raises(PlanError, match="0 FLOPS"):
+        splitfed(paper_like().replace(server=Server(0.0)))
+
+
+def test_greedy_lands_between_fedavg_and_the_optimum():
+    for seed in range(10):
+        problem = paper_like(8, seed)
+        assert exact(problem).latency <= greedy(problem).latency <= fedavg(problem).latency
+
+
+def test_greedy_with_finer_portions_comes_closer():
+    problem = paper_like(8)
+    coarse, fine = greedy(problem, portions=20), greedy(problem, portions=2000)
+    assert fine.latency <= coarse.latency
+    assert fine.latency == pytest.approx(exact(problem).latency, rel=0.01)
+    with pytest.raises(PlanError, match="portions is 0"):
+        greedy(problem, portions=0)
+
+
+def test_random_plans_repeat_with_their_seed():
+    problem = paper_like()
+    assert random(problem, seed=4) == random(problem, seed=4)
+    assert random(problem, seed=4) != random(problem, seed=5)
+    assert random(problem, seed=4).shares.sum() == pytest.approx(problem.server.compute)
+
+
+def test_exhaustive_refuses_what_would_take_forever():
+    with pytest.raises(PlanError, match="exhaustive tries at most"):
+        solve(paper_like(), "exhaustive")
+
+
+def whole_or_first(problem, *, share=1.0):
+    """A user's planner: the first client gets the server, the rest nothing."""
+    shares = np.zeros(len(problem))
+    shares[0] = problem.server.compute * share
+    cuts = np.full(len(problem), problem.layers)
+    cuts[0] = problem.allowed.cuts(0)[0]
+    return assemble(problem, "mine", cuts, shares)
+
+
+@pytest.fixture
+def clean_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_PLANNERS", dict(registry._PLANNERS))
+
+
+def test_users_can_register_a_planner(clean_registry):
+    register("mine", whole_or_first)
+    assert "mine" in planners()
+    plan = solve(paper_like(), "mine", share=0.5)
+    assert plan.planner == "mine"
+    assert plan.lower_bound > 0
+    with pytest.raises(PlanError, match="there is a planner 'mine' already"):
+        register("mine", whole_or_first)
+
+
+def test_an_installed_package_can_bring_a_planner(tmp_path, monkeypatch):
+    (tmp_path / "brought_planner.py").write_text(
+        "from cutwater.plan.value import assemble\n"
+        "def brought(problem):\n"
+        "    return assemble(problem, 'brought', problem.layers, 0.0)\n"
+    )
+    info = tmp_path / "brought-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cutwater.planners]\nbrought = brought_planner:brought\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert "brought" in planners()
+    assert solve(paper_like(), "brought").latency == fedavg(paper_like()).latency
+
+
+def test_an_unknown_planner_is_refused_with_a_suggestion():
+    with pytest.raises(PlanError, match="there is no planner 'exakt': did you mean 'exact'"):
+        solve(paper_like(), "exakt")
+    with pytest.raises(PlanError, match="planner 'fedavg' does not take that option"):
+        solve(paper_like(), "fedavg", cut=3)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "shares", "message"),
+    [
+        (0, 1.0, "gave client 'c1' cut 0"),
+        (60, 1.0, "gave client 'c1' cut 60"),
+        (3, -1.0, "gave client 'c1' share -1.0"),
+        (3, float("nan"), "gave client 'c1' share nan"),
+        (3, 1e15, "shares out 6 PFLOPS, but the server has"),
+        (3, 0.0, "gave client 'c1' cut 3 but no share"),
+    ],
+)
+def test_a_planner_that_breaks_the_rules_is_found_out(cuts, shares, message):
+    with pytest.raises(PlanError, match=message):
+        assemble(paper_like(), "mine", cuts, shares)
+
+
+def test_the_reference_for_waiting_alone_agrees():
+    problem = paper_like()
+    assert [alone(problem, k) for k in range(6)] == pytest.approx(whole_model_latency(problem))

@@ -1,0 +1,18 @@
+"""The exact planner against SCIP, which knows nothing of how it works."""
+
+import numpy as np
+import pytest
+from plan_cases import network_like, random_problem
+from scip_oracle import scip_optimum
+
+from cutwater.plan.exact import exact
+
+# Forty quick ones on short models, ten on 59 cuts.
+CASES = [(seed, 2 + seed % 11, 59 if seed % 5 == 0 else 12) for seed in range(50)]
+
+
+@pytest.mark.parametrize(("seed", "count", "layers"), CASES)
+def test_exact_equals_scip_with_limits_and_asymmetric_rates(seed, count, layers):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, network_like(layers, seed), count, limits=True)
+    assert exact(problem).latency == pytest.approx(scip_optimum(problem), rel=1e-6)
