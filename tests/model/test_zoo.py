@@ -59,7 +59,7 @@ def test_every_model_is_a_sequential_whose_children_are_the_layers(name):
     assert all(list(child.parameters()) for child in model), "a layer without weights would be a useless cut"
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(
     name=st.sampled_from(IMAGE_MODELS),
     channels=st.integers(1, 4),

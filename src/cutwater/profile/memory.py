@@ -1,4 +1,8 @@
-"""What a client holds at the end of its forward pass, which is when training needs the most memory."""
+"""What a client holds at the end of its forward pass, which is when training needs the most memory.
+
+The backward pass frees what was saved about as fast as it makes gradients; those in flight add a few percent
+of the tensors that live at the true peak. What libraries take for scratch space is not counted.
+"""
 
 from collections.abc import Iterable
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.zoo.inputs import InputSpec, image_shape
-from cutwater.model.zoo.parts import Residual, init_convolutions, named
+from cutwater.model.zoo.parts import Residual, block, init_convolutions, model_of
 
 EPS = 1e-3
 """BatchNorm's ε in the original; torch's default is 1e-5."""
@@ -90,7 +90,7 @@ def _build(
     channels, _, _ = image_shape(name, input)
     stem = _conv(channels, stages[0].width, 3, stride=2)
     head = _head(stages[-1].width, classes, dropout)
-    model = named([("stem", stem), *_blocks(stages, depth), ("head", head)])
+    model = model_of([("stem", stem), *_blocks(stages, depth), ("head", head)])
     init_convolutions(model)
     return model
 
@@ -111,13 +111,13 @@ def _blocks(stages: Sequence[Stage], depth: float) -> Iterator[tuple[str, nn.Mod
 def _fused(width: int, stage: Stage, stride: int) -> nn.Sequential:
     """One 3×3 convolution that widens, then a 1×1 that narrows."""
     if stage.expand == 1:
-        return named([("conv", _conv(width, stage.width, 3, stride=stride))])
+        return block([("conv", _conv(width, stage.width, 3, stride=stride))])
     hidden = width * stage.expand
     parts = [
         ("expand", _conv(width, hidden, 3, stride=stride)),
         ("project", _conv(hidden, stage.width, 1, act=False)),
     ]
-    return named(parts)
+    return block(parts)
 
 
 def _inverted(width: int, stage: Stage, stride: int) -> nn.Sequential:
@@ -129,7 +129,7 @@ def _inverted(width: int, stage: Stage, stride: int) -> nn.Sequential:
         ("excite", SqueezeExcitation(hidden, max(1, width // 4))),
         ("project", _conv(hidden, stage.width, 1, act=False)),
     ]
-    return named(parts)
+    return block(parts)
 
 
 def _head(width: int, classes: int, dropout: float) -> nn.Sequential:
@@ -137,7 +137,7 @@ def _head(width: int, classes: int, dropout: float) -> nn.Sequential:
     bound = 1 / sqrt(classes)
     nn.init.uniform_(classifier.weight, -bound, bound)
     nn.init.zeros_(classifier.bias)
-    return named(
+    return block(
         [
             ("conv", _conv(width, HEAD_CHANNELS, 1)),
             ("pool", nn.AdaptiveAvgPool2d(1)),
@@ -154,7 +154,7 @@ def _conv(
     """Convolution, BatchNorm and, unless told otherwise, SiLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
     parts: list[tuple[str, nn.Module]] = [("conv", conv), ("norm", nn.BatchNorm2d(outputs, eps=EPS))]
-    return named([*parts, ("act", nn.SiLU())] if act else parts)
+    return block([*parts, ("act", nn.SiLU())] if act else parts)
 
 
 class SqueezeExcitation(nn.Module):

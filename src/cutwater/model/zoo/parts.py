@@ -9,9 +9,18 @@ from torch import Tensor, nn
 from cutwater.errors import ModelError
 
 
-def named(layers: Iterable[tuple[str, nn.Module]]) -> nn.Sequential:
-    """An nn.Sequential whose children have names; as a model, the children are the layers w(1)…w(L)."""
+class Block(nn.Sequential):
+    """Modules called one after the other that make one layer, or a part of one: never divided by a cut."""
+
+
+def model_of(layers: Iterable[tuple[str, nn.Module]]) -> nn.Sequential:
+    """A model: its children are the layers w(1)…w(L), by name."""
     return nn.Sequential(OrderedDict(layers))
+
+
+def block(parts: Iterable[tuple[str, nn.Module]]) -> Block:
+    """A block of named parts."""
+    return Block(OrderedDict(parts))
 
 
 class StochasticDepth(nn.Module):
@@ -87,14 +96,14 @@ class TransformerBlock(nn.Module):
         self, width: int, heads: int, hidden: int, *, dropout: float, stochastic_depth: float, eps: float
     ) -> None:
         super().__init__()
-        attention = named(
+        attention = block(
             [
                 ("norm", nn.LayerNorm(width, eps)),
                 ("attention", SelfAttention(width, heads)),
                 ("dropout", nn.Dropout(dropout)),
             ]
         )
-        feed_forward = named(
+        feed_forward = block(
             [
                 ("norm", nn.LayerNorm(width, eps)),
                 ("widen", nn.Linear(width, hidden)),

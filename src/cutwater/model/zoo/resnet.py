@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from torch import nn
 
 from cutwater.model.zoo.inputs import InputSpec, image_shape
-from cutwater.model.zoo.parts import Residual, init_convolutions, named
+from cutwater.model.zoo.parts import Residual, block, init_convolutions, model_of
 
 WIDTHS = (64, 128, 256, 512)
 Branch = Callable[[int, int, int], nn.Sequential]
@@ -39,7 +39,7 @@ def _build(
     small_stem: bool,
 ) -> nn.Sequential:
     channels, _, _ = image_shape(name, input)
-    head = named(
+    head = block(
         [
             ("pool", nn.AdaptiveAvgPool2d(1)),
             ("flatten", nn.Flatten()),
@@ -47,7 +47,7 @@ def _build(
         ]
     )
     layers = _blocks(blocks, branch, expansion)
-    model = named([("stem", _stem(channels, small_stem)), *layers, ("head", head)])
+    model = model_of([("stem", _stem(channels, small_stem)), *layers, ("head", head)])
     init_convolutions(model)
     return model
 
@@ -59,7 +59,7 @@ def _stem(channels: int, small: bool) -> nn.Sequential:
         ("norm", nn.BatchNorm2d(WIDTHS[0])),
         ("act", nn.ReLU()),
     ]
-    return named(parts if small else [*parts, ("pool", nn.MaxPool2d(3, stride=2, padding=1))])
+    return block(parts if small else [*parts, ("pool", nn.MaxPool2d(3, stride=2, padding=1))])
 
 
 def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[tuple[str, nn.Module]]:
@@ -70,7 +70,7 @@ def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[t
             outputs = width * expansion
             shortcut = None
             if stride != 1 or inputs != outputs:
-                shortcut = named(_conv("", inputs, outputs, 1, stride))
+                shortcut = block(_conv("", inputs, outputs, 1, stride))
             yield (
                 f"stage{number}_{index + 1}",
                 Residual(branch(inputs, width, stride), shortcut, act=nn.ReLU()),
@@ -80,14 +80,14 @@ def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[t
 
 def _basic(inputs: int, width: int, stride: int) -> nn.Sequential:
     """Two 3×3 convolutions."""
-    return named(
+    return block(
         [*_conv("1", inputs, width, 3, stride), ("act1", nn.ReLU()), *_conv("2", width, width, 3, 1)]
     )
 
 
 def _bottleneck(inputs: int, width: int, stride: int) -> nn.Sequential:
     """1×1 that narrows, 3×3, 1×1 that widens."""
-    return named(
+    return block(
         [
             *_conv("1", inputs, width, 1, 1),
             ("act1", nn.ReLU()),

@@ -8,14 +8,14 @@ from torch import nn
 
 from cutwater.errors import ModelError
 from cutwater.model.zoo.inputs import InputSpec, image_shape
-from cutwater.model.zoo.parts import halved, init_convolutions, named
+from cutwater.model.zoo.parts import block, halved, init_convolutions, model_of
 
 
 def cnn(input: InputSpec, classes: int, *, width: int = 16, dropout: float = 0.25) -> nn.Sequential:
     """Six layers: four 3×3 convolutions that halve the image twice, a hidden layer, the classifier."""
     channels, height, breadth = image_shape("cnn", input)
     features = 4 * width * halved(height, 2) * halved(breadth, 2)
-    model = named(
+    model = model_of(
         [
             ("conv_1", _conv(channels, width, pool=True)),
             ("conv_2", _conv(width, 2 * width)),
@@ -42,8 +42,8 @@ def mlp(
     ]
     # Without a hidden layer the classifier itself must see each sample as one row.
     head = nn.Linear(sizes[-1], classes)
-    last: nn.Module = head if hidden else named([("flatten", nn.Flatten()), ("linear", head)])
-    return named([*hidden, ("head", last)])
+    last: nn.Module = head if hidden else block([("flatten", nn.Flatten()), ("linear", head)])
+    return model_of([*hidden, ("head", last)])
 
 
 def _conv(inputs: int, outputs: int, *, pool: bool = False) -> nn.Sequential:
@@ -53,11 +53,11 @@ def _conv(inputs: int, outputs: int, *, pool: bool = False) -> nn.Sequential:
         ("act", nn.ReLU()),
     ]
     # Rounding up keeps images of odd and tiny sizes alive.
-    return named([*parts, ("pool", nn.MaxPool2d(2, ceil_mode=True))] if pool else parts)
+    return block([*parts, ("pool", nn.MaxPool2d(2, ceil_mode=True))] if pool else parts)
 
 
 def _hidden(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
-    return named(
+    return block(
         [
             ("flatten", nn.Flatten()),
             ("linear", nn.Linear(inputs, outputs)),

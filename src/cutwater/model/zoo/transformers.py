@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cutwater.errors import ModelError
 from cutwater.model.zoo.inputs import InputSpec, image_shape, sequence_length
-from cutwater.model.zoo.parts import TransformerBlock, init_transformer, named
+from cutwater.model.zoo.parts import TransformerBlock, block, init_transformer, model_of
 
 VOCABULARY = 8192
 """Token ids of `text_transformer` unless told otherwise."""
@@ -34,7 +34,7 @@ def vit_tiny(
     embed = PatchEmbedding(channels, (height, breadth), side, width, dropout)
     blocks = _blocks(depth, width, heads, 4 * width, dropout, stochastic_depth, eps=1e-6)
     head = _head(width, classes, ClassToken(), eps=1e-6)
-    model = named([("embed", embed), *blocks, ("head", head)])
+    model = model_of([("embed", embed), *blocks, ("head", head)])
     init_transformer(model)
     return model
 
@@ -56,7 +56,7 @@ def text_transformer(
         raise ModelError(f"vocabulary is {vocabulary}, but must be at least 1")
     embed = TokenEmbedding(vocabulary, length, width, dropout)
     blocks = _blocks(depth, width, heads, hidden or 4 * width, dropout, 0.0, eps=1e-5)
-    model = named([("embed", embed), *blocks, ("head", _head(width, classes, TokenMean(), eps=1e-5))])
+    model = model_of([("embed", embed), *blocks, ("head", _head(width, classes, TokenMean(), eps=1e-5))])
     init_transformer(model)
     return model
 
@@ -84,7 +84,7 @@ def _blocks(
 
 
 def _head(width: int, classes: int, pool: nn.Module, eps: float) -> nn.Sequential:
-    return named(
+    return block(
         [("norm", nn.LayerNorm(width, eps)), ("pool", pool), ("classifier", nn.Linear(width, classes))]
     )
 
