@@ -130,10 +130,11 @@ def positive_root(b: Floats, d: Floats) -> Floats:
     root = np.sqrt(np.maximum(discriminant, 0.0))
     one = np.cbrt(half + root) + np.cbrt(half - root)
     size = np.abs(third)
-    angle = np.divide(half, size**3, out=np.zeros_like(half), where=size**3 > 0)
+    with np.errstate(over="ignore", divide="ignore"):  # a bound that overflows is no bound
+        angle = np.divide(half, size**3, out=np.zeros_like(half), where=size > 0)
+        by_square = np.sqrt(np.divide(d, b, out=np.full_like(d, np.inf), where=b > 0))
     three = 2 * size * np.cos(np.arccos(np.clip(angle, -1.0, 1.0)) / 3)
     x = np.where(discriminant >= 0, one, three) - third
-    by_square = np.sqrt(np.divide(d, b, out=np.full_like(d, np.inf), where=b > 0))
     high = np.where(b > 0, np.minimum(np.cbrt(d), by_square), np.cbrt(d) + size * 3)
     low = np.where(b > 0, high / 2, np.maximum(np.cbrt(d), size * 3))
     for _ in range(5):
