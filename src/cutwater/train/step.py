@@ -115,7 +115,10 @@ class ServerSide(_Side):
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
         """Stages 3 and 4: forward (eq. (6)), backward and update (eq. (7))."""
         with self.watch("server_forward"):
-            output = self._run(step, smashed[0] if len(smashed) == 1 else smashed)
+            # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
+            # graph, nor what the client has kept for its own backward pass.
+            inputs = tuple(tensor.clone() for tensor in smashed)
+            output = self._run(step, inputs[0] if len(inputs) == 1 else inputs)
             value = self.loss(output, labels)
         with self.watch("server_backward"):
             torch.autograd.backward(value)
