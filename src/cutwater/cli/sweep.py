@@ -142,6 +142,7 @@ def run_sweep(
     for name in names:
         planner(name)  # an unknown name is refused before any work
     problem = scenario.problem()
+    axis.problem(scenario, problem, values[-1])  # so is a value that goes too far
     latencies: dict[str, list[float | None]] = {name: [] for name in names}
     with progress() as bar:
         task = bar.add_task("planning", total=len(values) * len(names))

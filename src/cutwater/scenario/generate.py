@@ -100,6 +100,10 @@ def _draw(spec: Any, what: str, read: Read, rng: np.random.Generator, size: int,
             continue
         value = required(spec, key, what, "one")
         values[key] = _parameter(key, value, f"{what} {key}", read)
+    if len(values.get("weights", values.get("values", ()))) != len(values.get("values", ())):
+        raise ScenarioError(
+            f"{what} is a choice of {len(values['values'])}, but has {len(values['weights'])} weights"
+        )
     if values.get("low", 0) > values.get("high", np.inf):
         raise ScenarioError(
             f"{what} goes from {spec['low']!r} down to {spec['high']!r}: the low end must come first"
@@ -139,10 +143,6 @@ def _choice(
     rng: np.random.Generator, size: int, values: list[float], weights: list[float] | None = None
 ) -> Floats:
     chances = np.ones(len(values)) if weights is None else np.array(weights)
-    if len(chances) != len(values):
-        raise ScenarioError(
-            f"a choice has {len(values)} values and {len(chances)} weights: give as many of each"
-        )
     return np.asarray(rng.choice(np.array(values, dtype=np.float64), size, p=chances / chances.sum()))
 
 

@@ -1,0 +1,300 @@
+"""`cutwater plan`, `compare`, `sweep` and `whatif`, as people and programs see them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cutwater.cli.main import main
+from cutwater.plan.latency import PHASES
+from cutwater.plan.value import Plan
+from cutwater.profile.values import Cut, Profile
+
+LAYERS = 6
+SCENARIO = """
+profile = "profile.json"
+[server]
+compute = "300 GFLOPS"
+[session]
+epochs = 2
+[[client]]
+name = "slow"
+compute = "1 GFLOPS"
+rate = "20 MB/s"
+samples = 3000
+[[client]]
+name = "fast"
+compute = "50 GFLOPS"
+rate = "2 MB/s"
+samples = 1000
+[[client]]
+name = "far"
+compute = "3 GFLOPS"
+up = "1 MB/s"
+down = "4 MB/s"
+samples = 900
+min_cut = 2
+"""
+
+
+def small_profile():
+    cuts = tuple(
+        Cut(
+            cut=i,
+            name=f"block{i}",
+            stage="body",
+            client_bits=40_000 * i * i,
+            client_forward_flops=2e6 * i,
+            client_backward_flops=4e6 * i,
+            server_forward_flops=2e6 * (LAYERS - i),
+            server_backward_flops=4e6 * (LAYERS - i),
+            smashed_bits=60_000 // i,
+            gradient_bits=60_000 // i,
+            client_memory_bits=200_000 * i,
+        )
+        for i in range(1, LAYERS + 1)
+    )
+    return Profile("small", "1x8x8", 10, "exact", 2.0, 32, "sgd", cuts)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "profile.json").write_text(json.dumps(small_profile().to_json()))
+    (tmp_path / "scenario.toml").write_text(SCENARIO)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Run a command on the scenario; exit code, standard output, standard error."""
+
+    def run(command, *more, change=("", "")):
+        path = folder / "scenario.toml"
+        path.write_text(SCENARIO.replace(*change))
+        monkeypatch.setattr(sys, "argv", ["cutwater", command, str(path), *more])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        return exit_.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def test_a_plan_as_json_has_what_programs_look_for(run):
+    code, out, err = run("plan", "--json")
+    data = json.loads(out)
+    assert (code, err) == (0, "")
+    assert data["planner"] == "exact"
+    assert data["lower_bound"] <= data["latency"] <= data["lower_bound"] * (1 + 1e-9)
+    assert [client["name"] for client in data["clients"]] == ["slow", "fast", "far"]
+    for client in data["clients"]:
+        assert set(client) == {"name", "cut", "share", "mode", "latency", "phases"}
+        assert set(client["phases"]) == set(PHASES)
+        assert sum(client["phases"].values()) == pytest.approx(client["latency"])
+    assert sum(client["share"] for client in data["clients"]) <= 300e9 * (1 + 1e-9)
+
+
+def test_a_plan_for_people_explains_itself(run):
+    code, out, _ = run("plan")
+    assert code == 0
+    for word in ("slow", "fast", "far", "split", "no plan is faster", "What would help most"):
+        assert word in out
+
+
+def test_the_written_plan_is_the_printed_one(run, folder):
+    path = folder / "deep" / "plan.json"
+    _, out, _ = run("plan", "--json", "--out", str(path), "--planner", "alternating")
+    assert Plan.from_json(json.loads(path.read_text())) == Plan.from_json(json.loads(out))
+
+
+def test_options_reach_the_planner(run):
+    _, out, _ = run("plan", "--planner", "splitfed", "--option", "cut=3", "--json")
+    assert {client["cut"] for client in json.loads(out)["clients"]} == {3}
+    _, out, _ = run("plan", "--option", "leftover=none", "--json")
+    assert json.loads(out)["planner"] == "exact"
+    code, _, err = run("plan", "--option", "cut")
+    assert (code, err.count("\n")) == (2, 1)
+    code, _, err = run("plan", "--option", "speed=9")
+    assert code == 2
+    assert "does not take that option" in err
+
+
+def test_a_large_fleet_shows_its_slowest_clients(run):
+    fleet = '[fleet]\nclients = 100\ncompute = "9 GFLOPS"\nrate = "1 MB/s"\nsamples = [1, 900]\n'
+    cut = SCENARIO.index("[[client]]")
+    _, out, _ = run("plan", change=(SCENARIO[cut:], fleet))
+    assert "… and 60 faster clients" in out
+
+
+def test_all_planners_side_by_side(run):
+    code, out, _ = run("compare", "--json")
+    data = json.loads(out)
+    entries = {entry["planner"]: entry for entry in data["planners"]}
+    assert code == 0
+    assert {"exact", "alternating", "fedavg", "splitfed", "greedy", "random", "exhaustive"} <= entries.keys()
+    assert data["planners"][0]["planner"] in ("exact", "exhaustive")
+    assert entries["exhaustive"]["latency"] == pytest.approx(entries["exact"]["latency"])
+    assert all(entry["gap"] >= 0 and entry["planning_seconds"] > 0 for entry in entries.values())
+    _, table, _ = run("compare")
+    assert "Above optimum" in table
+
+
+def test_a_planner_without_a_plan_is_named_beside_the_others(run):
+    _, out, _ = run("compare", "--json", change=("min_cut = 2", "forbidden = [6]"))
+    entries = {entry["planner"]: entry for entry in json.loads(out)["planners"]}
+    assert "client 'far' can't use it" in entries["fedavg"]["error"]
+    _, table, _ = run("compare", change=("min_cut = 2", "forbidden = [6]"))
+    assert "no plan by fedavg" in table
+    _, out, _ = run("compare", "--planner", "exact", "--planner", "greedy", "--json")
+    assert [entry["planner"] for entry in json.loads(out)["planners"]] == ["exact", "greedy"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "count"),
+    [("--server", "1 GFLOPS:9 TFLOPS", 7), ("--rate", "0.1 MB/s:50 MB/s", 7), ("--clients", "1:3", 3)],
+)
+def test_sweeps_over_server_rate_and_clients(run, folder, option, value, count):
+    figure = folder / "sweep.svg"
+    code, out, _ = run("sweep", option, value, "--points", "7", "--json", "--plot", str(figure))
+    data = json.loads(out)
+    assert (code, data["swept"], len(data["points"])) == (0, option[2:], count)
+    latencies = [point["latency"]["exact"] for point in data["points"]]
+    assert latencies == sorted(latencies, reverse=option != "--clients")
+    assert all(
+        point["latency"]["exact"] <= point["latency"]["fedavg"] * (1 + 1e-9) for point in data["points"]
+    )
+    assert "Round latency" in figure.read_text()
+    _, table, _ = run("sweep", option, value, "--points", "7", "--log", "--planner", "exact")
+    assert "exact" in table
+
+
+def test_a_generated_fleet_is_drawn_anew_for_every_number(run):
+    fleet = '[fleet]\nclients = 3\ncompute = "9 GFLOPS"\nrate = "1 MB/s"\nsamples = [1, 900]\n'
+    cut = SCENARIO.index("[[client]]")
+    code, out, _ = run(
+        "sweep", "--clients", "1:200", "--points", "3", "--json", change=(SCENARIO[cut:], fleet)
+    )
+    assert code == 0
+    assert [point["value"] for point in json.loads(out)["points"]] == [1, 100, 200]
+
+
+def test_where_a_planner_has_no_plan_its_line_has_a_gap(run, folder):
+    figure = folder / "sweep.png"
+    arguments = ("--server", "1 GFLOPS:2 GFLOPS", "--points", "2", "--plot", str(figure))
+    code, out, _ = run("sweep", *arguments, "--json", change=("min_cut = 2", "forbidden = [6]"))
+    assert code == 0
+    assert json.loads(out)["points"][0]["latency"]["fedavg"] is None
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "0 things are given to sweep"),
+        (("--server", "1 GFLOPS:2 GFLOPS", "--clients", "1:2"), "2 things are given to sweep"),
+        (("--server", "1 GFLOPS"), "--server is '1 GFLOPS', but must be a range \"LOW:HIGH\""),
+        (("--server", "2 GFLOPS:1 GFLOPS"), "low end must be below"),
+        (("--server", "1:2"), "must be a number with a unit"),
+        (("--clients", "0:5"), "at least 1"),
+        (("--clients", "1:9"), "lists 3 clients, not 9"),
+        (("--rate", "1 MB/s:2 MB/s", "--plot", "x.gif"), "a figure can't be written as 'x.gif'"),
+        (("--rate", "1 MB/s:2 MB/s", "--planner", "best"), "there is no planner 'best'"),
+    ],
+)
+def test_a_senseless_sweep_is_refused(run, arguments, message):
+    code, out, err = run("sweep", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_what_more_of_everything_is_worth(run):
+    code, out, _ = run("whatif", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert len(data["changes"]) == 1 + 2 * 3
+    assert {change["method"] for change in data["changes"]} == {"re-solved"}
+    assert data["changes"][0]["saved"] > 0
+    code, out, _ = run("whatif", "--method", "analytic", "--compute", "2 GFLOPS", "--rate", "8 Mbit/s")
+    assert code == 0
+    assert "analytic: to first order" in out
+    code, _, err = run("whatif", "--method", "guess")
+    assert (code, "there is no method 'guess'" in err) == (2, True)
+
+
+BAD = [
+    ('"1 GFLOPS"', '"0 GFLOPS"', "client 'slow' compute is '0 GFLOPS'"),
+    ('"1 GFLOPS"', '"-1 GFLOPS"', "client 'slow' compute is '-1 GFLOPS'"),
+    ('"1 GFLOPS"', '"nan GFLOPS"', "client 'slow' compute is 'nan GFLOPS'"),
+    ('"1 GFLOPS"', "1", "client 'slow' compute is 1"),
+    ('"20 MB/s"', '"0 MB/s"', "client 'slow' rate is '0 MB/s'"),
+    ("samples = 3000", "samples = 0", "client 'slow' samples is 0"),
+    ("samples = 3000", "samples = nan", "client 'slow' samples is nan"),
+    ("samples = 3000\n", "", "client 'slow' lacks samples"),
+    ('name = "fast"', 'name = "slow"', "client 'slow' appears more than once"),
+    ("min_cut = 2", "min_cut = 7", "client 'far' has min_cut 7, but 'small' has only 6 layers"),
+    ("min_cut = 2", 'memory = "1 kB"', "client 'far' has memory 1 kB"),
+    ("[session]", "[sessoin]", "unknown key 'sessoin': did you mean 'session'"),
+    ('"300 GFLOPS"', '"-300 GFLOPS"', "[server] compute is '-300 GFLOPS'"),
+    ("epochs = 2", "epochs = 0", "epochs is 0"),
+]
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "whatif"])
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_bad_input_is_one_sentence_and_exit_code_2(run, command, old, new, message):
+    code, out, err = run(command, change=(old, new))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_server_without_compute_beside_a_client_that_needs_it(run, folder):
+    broken = SCENARIO.replace('"300 GFLOPS"', '"0 GFLOPS"').replace("min_cut = 2", 'memory = "60 kB"')
+    code, out, err = run("plan", change=(SCENARIO, broken))
+    assert (code, out) == (2, "")
+    assert "client 'far' can't train the whole model in its 60 kB of memory" in err
+    code, _, _ = run("plan", change=('"300 GFLOPS"', '"0 GFLOPS"'))
+    assert code == 0
+
+
+def test_a_missing_file_and_an_unknown_planner_are_named(run, folder):
+    code, _, err = run("plan", "--planner", "exat")
+    assert (code, "did you mean 'exact'" in err) == (2, True)
+    (folder / "profile.json").unlink()
+    code, _, err = run("plan")
+    assert (code, "profile.json can't be read" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "sweep", "whatif"])
+def test_help_shows_an_example(monkeypatch, capsys, command):
+    monkeypatch.setattr(sys, "argv", ["cutwater", command, "--help"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 0
+    assert f"Example: cutwater {command} examples/paper-ten.toml" in capsys.readouterr().out
+
+
+def test_planning_from_a_saved_profile_never_imports_torch(folder):
+    code = (
+        "import sys; from cutwater.cli.main import main\n"
+        f"sys.argv = ['cutwater', 'plan', {str(folder / 'scenario.toml')!r}, '--json']\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["planner"] == "exact"
+
+
+def test_the_library_plans_in_a_few_lines(folder):
+    code = (
+        "import cutwater, sys\n"
+        f"plan = cutwater.solve(cutwater.load_scenario({str(folder / 'scenario.toml')!r}).problem())\n"
+        "assert plan.gap <= 1e-9 and 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
