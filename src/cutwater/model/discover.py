@@ -1,29 +1,175 @@
-"""Find the layers of any nn.Module."""
+"""Find the layers of any nn.Module (paper, Sec. III-B).
 
-from collections.abc import Mapping, Sequence
+Of a row of modules they are its members. Of everything else they come from the model's own code, traced with
+its blocks as they are (fx first, torch.export where fx can't follow), in train and in eval mode. A trace that
+does not compute what the model computes, bit for bit, at several batch sizes, is not used.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import fx, nn
 
 from cutwater.errors import ModelError
-from cutwater.model.layers import Layered, of_chain
+from cutwater.model.blocks import find_blocks, find_glue, find_operations
+from cutwater.model.boundaries import Places, find_cuts, grouped
+from cutwater.model.chains import explicit_chain, is_row, row_of
+from cutwater.model.culprit import inner_culprit, refusal
+from cutwater.model.example import Example, read_example
+from cutwater.model.flow import analyse
+from cutwater.model.graphs import is_same, whole, with_weights_at_their_use
+from cutwater.model.layers import Layered
+from cutwater.model.naming import name_layers
+from cutwater.model.observe import observe, spread_groups
+from cutwater.model.trace_export import trace_export
+from cutwater.model.trace_fx import trace_fx
+from cutwater.model.untouched import in_mode, untouched
+from cutwater.model.verify import MismatchError, check_runs, verify
+
+GRANULARITIES = ("block", "fine")
+Trace = Callable[[nn.Module, Example, frozenset[str], bool], fx.Graph]
 
 
 def layered(
-    module: nn.Module,
+    module: nn.Module | Sequence[nn.Module],
     example_inputs: Any = None,
     *,
-    layers: Sequence[nn.Module] | None = None,
+    layers: Sequence[nn.Module | Callable[[Any], Any] | str] | None = None,
     granularity: str = "block",
 ) -> Layered:
-    """The layers of a model: of nn.Sequential its children, of everything else from its traced graph."""
-    if layers is not None:
-        return of_chain(module, _names_of(module, layers))
-    if isinstance(module, nn.Sequential):
-        return of_chain(module, list(module._modules))
-    raise ModelError(f"{type(module).__name__} is not an nn.Sequential")
+    """The layers of a model, to be split anywhere between them.
+
+    ``example_inputs`` is a tensor, a tuple of tensors, or a dict of tensors by keyword; the client's half
+    takes its inputs the same way. Of nn.Sequential the layers are its members, and no example is needed.
+
+    ``granularity`` "block" offers a cut between two of the model's own blocks where one activation crosses;
+    "fine" offers one behind every operation, where several tensors may cross as a tuple.
+
+    ``layers`` hands over the layers of a model that can't be traced, in the order they are called: its
+    submodules, and functions without parameters in between.
+    """
+    if granularity not in GRANULARITIES:
+        raise ModelError(f"granularity is {granularity!r}, but must be 'block' or 'fine'")
+    if layers is not None or not isinstance(module, nn.Module) or type(module) is nn.ModuleList:
+        return explicit_chain(module, layers, example_inputs)
+    if is_row(module) and granularity == "block":
+        return row_of(module, example_inputs)
+    if example_inputs is None:
+        raise ModelError(
+            f"{type(module).__name__} is traced on example inputs, but none are given: "
+            "pass a tensor, a tuple of tensors or a dict of tensors by keyword"
+        )
+    return _Search(module, read_example(module, example_inputs), granularity).run()
 
 
-def _names_of(module: nn.Module, layers: Sequence[nn.Module]) -> list[str]:
-    names: Mapping[int, str] = {id(child): name for name, child in module.named_modules()}
-    return [names[id(layer)] for layer in layers]
+@dataclass(frozen=True)
+class _Attempt:
+    trace: Trace
+    blocks: frozenset[str]
+    widens: bool = False
+    """Whether a module that can't be traced becomes a block of its own, or ends the attempt."""
+
+
+class _Search:
+    """Tries one way of tracing after the other, until one holds."""
+
+    def __init__(self, module: nn.Module, example: Example, granularity: str) -> None:
+        self.module, self.granularity = module, granularity
+        self.example = _as_pair(module, example)
+        check_runs(module, self.example)
+        single, larger = self.example.with_batch(1), self.example.with_batch(self.example.batch + 1)
+        self.checked = [self.example, *(e for e in (larger, single) if self._runs(e))]
+
+    def run(self) -> Layered:
+        """The layers by the first attempt that succeeds."""
+        failures: list[Exception] = []
+        for attempt in self._attempts():
+            if attempt.widens and not any(inner_culprit(f, self.module, attempt.blocks) for f in failures):
+                continue
+            try:
+                return self._layers(attempt)
+            except Exception as failure:
+                failures.append(failure)
+        raise refusal(self.module, failures) from failures[-1]
+
+    def _attempts(self) -> Iterator[_Attempt]:
+        blocks = find_blocks(self.module) if self.granularity == "block" else find_operations(self.module)
+        glue = find_glue(self.module, blocks)
+        yield _Attempt(trace_fx, blocks)
+        yield _Attempt(trace_export, blocks - glue)
+        if glue:
+            yield _Attempt(trace_export, blocks)
+        yield _Attempt(trace_export, blocks - glue, widens=True)
+        yield _Attempt(trace_fx, blocks, widens=True)
+
+    def _layers(self, attempt: _Attempt) -> Layered:
+        train, evaluate, blocks = self._graphs(attempt)
+        self._verify(train, evaluate)
+        seen = self._varied(train, evaluate)
+        train_places = self._places(train, seen, training=True)
+        same = evaluate is train
+        eval_places = train_places if same else self._places(evaluate, seen, training=False)
+        cuts = find_cuts(train_places, eval_places, blocks if self.granularity == "block" else None)
+        names = name_layers(train_places.segments([place for place, _ in cuts]))
+        train_program = grouped(train_places, [place for place, _ in cuts])
+        eval_program = train_program if same else grouped(eval_places, [place for _, place in cuts])
+        return Layered(self.module, names, train_program, eval_program)
+
+    def _graphs(self, attempt: _Attempt) -> tuple[fx.Graph, fx.Graph, frozenset[str]]:
+        blocks = attempt.blocks
+        while True:
+            try:
+                train, evaluate = (
+                    with_weights_at_their_use(attempt.trace(self.module, self.example, blocks, mode))
+                    for mode in (True, False)
+                )
+                return train, train if is_same(train, evaluate) else evaluate, blocks
+            except Exception as failure:
+                path = inner_culprit(failure, self.module, blocks) if attempt.widens else None
+                if path is None:
+                    raise
+                blocks = frozenset(b for b in blocks if not b.startswith(f"{path}.")) | {path}
+
+    def _verify(self, train: fx.Graph, evaluate: fx.Graph) -> None:
+        verify(self.module, whole(evaluate), whole(train), self.checked)
+
+    def _varied(self, train: fx.Graph, evaluate: fx.Graph) -> list[Example]:
+        """Inputs of different sizes, from which to see what depends on which size."""
+        seen = [e for e in self.checked if e.batch >= self.example.batch]
+        shorter = self.example.shortened()
+        if shorter is not None and self._runs(shorter):
+            try:
+                verify(self.module, whole(evaluate), whole(train), [shorter])
+            except MismatchError:
+                return seen  # the trace holds for this size only
+            seen.append(shorter)
+        return seen
+
+    def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
+        facts = observe(self.module, graph, examples, training)
+        if spread_groups(graph, facts):
+            facts = observe(self.module, graph, examples, training)
+        return Places(analyse(self.module, graph, facts))
+
+    def _runs(self, example: Example) -> bool:
+        try:
+            with untouched(self.module), in_mode(self.module, False), torch.no_grad():
+                example.call(self.module)
+        except Exception:
+            return False
+        return True
+
+
+def _as_pair(module: nn.Module, example: Example) -> Example:
+    """A batch of at least two where the model takes it, as a batch of one looks like no batch at all."""
+    if example.batch >= 2:
+        return example
+    pair = example.with_batch(2)
+    try:
+        with untouched(module), in_mode(module, False), torch.no_grad():
+            pair.call(module)
+    except Exception:
+        return example
+    return pair

@@ -1,7 +1,7 @@
 """A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and its two halves at a cut (paper, Sec. III-B)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,21 +35,30 @@ class Half(nn.Module):
     The client's half takes the model's inputs; the server's half takes what the client's returns.
     """
 
-    def __init__(self, root: nn.Module, targets: Sequence[str], train: Forward, evaluate: Forward) -> None:
+    def __init__(
+        self,
+        root: nn.Module,
+        targets: Sequence[str],
+        train: Forward,
+        evaluate: Forward,
+        borrowed: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.training = root.training
-        self.targets = tuple(targets)
+        self.targets, self.borrowed = tuple(targets), tuple(borrowed)
         self._programs = (evaluate, train)
+        for target in self.borrowed:
+            _adopt(self, root, target, keep=False)
         for target in self.targets:
             _adopt(self, root, target)
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """The layers of this half, in order."""
-        return self.run(self, *inputs)
+        return self.run(self, *inputs, **named)
 
-    def run(self, holder: nn.Module, *inputs: Any) -> Any:
+    def run(self, holder: nn.Module, *inputs: Any, **named: Any) -> Any:
         """The same, with the parameters of another module of the same names."""
-        return self._programs[holder.training](holder, *inputs)
+        return self._programs[holder.training](holder, *inputs, **named)
 
 
 class Joined(nn.Module):
@@ -61,12 +70,16 @@ class Joined(nn.Module):
         # A plain list keeps the halves out of the module tree, which already holds their contents.
         self._chain = [half.run for half in halves]
         for half in halves:
+            for target in half.borrowed:
+                _adopt(self, half, target, keep=False)
+        # What one half owns and the other borrows ends up owned.
+        for half in halves:
             for target in half.targets:
                 _adopt(self, half, target)
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """The whole model."""
-        value = self._chain[0](self, *inputs)
+        value = self._chain[0](self, *inputs, **named)
         for run in self._chain[1:]:
             value = run(self, value)
         return value
@@ -108,7 +121,10 @@ class Layered:
         train = self.train_program.compile(low, high)
         same = self.eval_program is self.train_program
         evaluate = train if same else self.eval_program.compile(low, high)
-        return Half(self.module, self._targets(low, high), train, evaluate)
+        targets = self._targets(low, high)
+        owned = [target for target in targets if low < self._homes.get(target, high) <= high]
+        borrowed = [target for target in targets if target not in owned]
+        return Half(self.module, owned, train, evaluate, borrowed)
 
     def check_cut(self, cut: int) -> None:
         """Refuse a cut that is out of range or ruled out."""
@@ -144,17 +160,35 @@ class Layered:
     @cached_property
     def _uses(self) -> Mapping[str, set[int]]:
         """For each tensor (under the first of its names) the layers that use it."""
-        root = self.module
+        firm, loose = self._gather(constants=False), self._gather(constants=True)
+        # A constant that no optimizer updates may live on both sides; the first layer to use it keeps it.
+        return {**{name: {min(layers)} for name, layers in loose.items()}, **firm}
+
+    @cached_property
+    def _homes(self) -> Mapping[str, int]:
+        """The layer that keeps each constant of the state dict."""
+        first_names = _first_names(self.module)
+        constants = {target for program in self._programs for target in program.constants}
+        keys = {
+            t: first_names.get(id(tensor), n) for t in constants for n, tensor in tensors_of(self.module, t)
+        }
+        return {target: min(self._uses[key]) for target, key in keys.items() if key in self._uses}
+
+    def _gather(self, *, constants: bool) -> dict[str, set[int]]:
         uses: dict[str, set[int]] = {}
-        first_names = {id(tensor): name for name, tensor in reversed(_state(root))}
-        for program in {self.train_program, self.eval_program}:
+        first_names = _first_names(self.module)
+        for program in self._programs:
             for target, layer in program.targets(0, len(self)):
-                for name, tensor in tensors_of(root, target):
-                    key = first_names.get(id(tensor), name)
-                    # A constant that no optimizer updates and no checkpoint holds may live on both sides.
-                    if key in self._kept:
-                        uses.setdefault(key, set()).add(layer)
+                if (target in program.constants) is constants:
+                    for name, tensor in tensors_of(self.module, target):
+                        key = first_names.get(id(tensor), name)
+                        if key in self._kept:
+                            uses.setdefault(key, set()).add(layer)
         return uses
+
+    @property
+    def _programs(self) -> set[Program]:
+        return {self.train_program, self.eval_program}
 
     @cached_property
     def _kept(self) -> frozenset[str]:
@@ -163,18 +197,24 @@ class Layered:
         return frozenset(state) | {name for name, _ in self.module.named_parameters(remove_duplicate=False)}
 
     def _targets(self, low: int, high: int) -> list[str]:
-        wanted = {t for p in {self.train_program, self.eval_program} for t, _ in p.targets(low, high)}
-        if low == 0:
-            wanted |= self._orphans
+        wanted = {target for p in self._programs for target, _ in p.targets(low, high)}
+        wanted |= {name for name, layer in self._orphans.items() if low < layer <= high}
         return sorted(wanted, key=self._position)
 
     @cached_property
-    def _orphans(self) -> frozenset[str]:
-        """Tensors that no layer uses stay with the client, so that a joined state dict is complete."""
-        programs = {self.train_program, self.eval_program}
-        every = {t for program in programs for t, _ in program.targets(0, len(self))}
+    def _orphans(self) -> Mapping[str, int]:
+        """Names that no layer uses, each with the layer to keep it in, so that a joined state is complete.
+
+        A second name of a tensor goes where the tensor is used; a tensor without use stays with the client.
+        """
+        every = {target for program in self._programs for target, _ in program.targets(0, len(self))}
         covered = {name for target in every for name, _ in tensors_of(self.module, target)}
-        return frozenset(name for name, _ in _state(self.module) if name not in covered)
+        first_names = _first_names(self.module)
+        return {
+            name: min(self._uses.get(first_names[id(tensor)], {1}))
+            for name, tensor in _state(self.module)
+            if name not in covered
+        }
 
     @cached_property
     def _order(self) -> Mapping[str, int]:
@@ -182,18 +222,30 @@ class Layered:
             name: index for index, (name, _) in enumerate(self.module.named_modules(remove_duplicate=False))
         }
 
-    def _position(self, target: str) -> tuple[int, str]:
+    @cached_property
+    def _tensor_order(self) -> Mapping[str, int]:
+        return {name: index for index, (name, _) in enumerate(_state(self.module))}
+
+    def _position(self, target: str) -> tuple[int, int]:
         """Where the model registered a target, so that halves and joins list their state in its order."""
         owner = target if target in self._order else target.rpartition(".")[0]
-        return self._order[owner], target
+        return self._order[owner], self._tensor_order.get(target, -1)
 
 
-def of_chain(root: nn.Module, names: Sequence[str]) -> Layered:
-    """The layers of submodules that are called one after the other."""
+def of_chain(
+    root: nn.Module,
+    steps: Sequence[str | Callable[[Any], Any]],
+    may_change: Callable[[str], bool] = lambda name: True,
+) -> Layered:
+    """The layers of submodules, by name, called one after the other; functions join the layer before.
+
+    ``may_change`` says which submodules may write into their input.
+    """
+    names = [step for step in steps if isinstance(step, str)]
     if not names:
         raise ModelError("a model needs at least one layer, but the list of layers is empty")
-    program = chain(names)
-    return Layered(root, tuple(Layer(name) for name in names), program, program)
+    program = chain(steps, may_change)
+    return Layered(root, tuple(map(Layer, names)), program, program)
 
 
 def join(client: nn.Module, server: nn.Module) -> nn.Module:
@@ -218,8 +270,16 @@ def _state(root: nn.Module) -> list[tuple[str, Tensor]]:
     return [*parameters, *root.named_buffers(remove_duplicate=False)]
 
 
-def _adopt(holder: nn.Module, root: nn.Module, target: str) -> None:
-    """Register the submodule or tensor ``target`` of ``root`` under the same name in ``holder``."""
+def _first_names(root: nn.Module) -> dict[int, str]:
+    """The first name of each parameter and buffer, by identity."""
+    return {id(tensor): name for name, tensor in reversed(_state(root))}
+
+
+def _adopt(holder: nn.Module, root: nn.Module, target: str, *, keep: bool = True) -> None:
+    """Register the submodule or tensor ``target`` of ``root`` under the same name in ``holder``.
+
+    What is not to be kept stays out of the state dict.
+    """
     *path, name = target.split(".")
     source = root
     for step in path:
@@ -238,6 +298,7 @@ def _adopt(holder: nn.Module, root: nn.Module, target: str) -> None:
     elif isinstance(found, nn.Parameter):
         holder.register_parameter(name, found)
     elif isinstance(found, torch.Tensor):
-        holder.register_buffer(name, found, persistent=name not in source._non_persistent_buffers_set)
+        kept = name in source._buffers and name not in source._non_persistent_buffers_set
+        holder.register_buffer(name, found, persistent=keep and kept)
     else:
         setattr(holder, name, found)

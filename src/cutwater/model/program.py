@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from cutwater.model.randomness import enter_layer
+from cutwater.model.sizes import Sizes
 
 Forward = Callable[..., Any]
 """A compiled slice: called with the module that holds its parameters, then with the inputs."""
+
+NO_GRAD = "no_grad"
+"""Marks, in a node's meta, what the model computes under ``torch.no_grad()``."""
+SCOPE = "scope"
+"""In a node's meta, the name of the module whose forward it comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,23 +33,32 @@ class Program:
     graph: fx.Graph
     layer_of: Mapping[fx.Node, int]
     replicable: frozenset[fx.Node] = field(default_factory=frozenset)
-    """Nodes that depend on constants alone: either side computes them for itself, so they never cross."""
+    """Nodes that either side computes for itself, so they never cross."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """The numbers among them, and what they can be told from."""
+    changed_by: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+    """Values that are changed in place, each with the last node that does so."""
 
     @cached_property
     def depth(self) -> int:
         """L."""
         return max(self.layer_of.values())
 
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Names of the model's tensors that never change and that either side may hold."""
+        return frozenset(str(node.target) for node in self.replicable if node.op == "get_attr")
+
     def frontier(self, cut: int) -> list[fx.Node]:
         """The values that cross the cut after layer ``cut``, in the order they are made."""
-        return [node for node in self._values() if self._layer(node) <= cut < self._last_use(node)]
+        return [node for node in self._values if self.layer(node) <= cut < self.last_use(node)]
 
     def targets(self, low: int, high: int) -> Iterator[tuple[str, int]]:
         """Names of the submodules and tensors that layers low+1..high use, each with its layer."""
         for node in self.graph.nodes:
             if node.op in ("call_module", "get_attr"):
-                users = [node] if node not in self.replicable else self._reached(node)
-                for layer in sorted({self._layer(user) for user in users}):
+                layers = self._used_in[node] if node in self.replicable else {self.layer(node)}
+                for layer in sorted(layers):
                     if low < layer <= high:
                         yield str(node.target), layer
 
@@ -58,20 +74,42 @@ class Program:
         forward: Forward = scope["forward"]
         return forward
 
-    def _values(self) -> Iterator[fx.Node]:
-        return (n for n in self.graph.nodes if n.op != "output" and n not in self.replicable)
-
-    def _layer(self, node: fx.Node) -> int:
+    def layer(self, node: fx.Node) -> int:
+        """The layer that a node belongs to."""
         return self.depth if node.op == "output" else self.layer_of[node]
 
-    def _last_use(self, node: fx.Node) -> int:
-        return max((self._layer(user) for user in self._reached(node)), default=0)
+    def last_use(self, node: fx.Node) -> int:
+        """The last layer that uses a value, looking through replicable nodes, which live on every side."""
+        return max(self._used_in[node], default=0)
 
-    def _reached(self, node: fx.Node) -> list[fx.Node]:
-        """Users of a node, looking through replicable ones, which live on every side."""
-        found: list[fx.Node] = []
-        for user in node.users:
-            found.extend(self._reached(user) if user in self.replicable else [user])
+    def is_here(self, node: fx.Node, low: int, crossing: Sequence[fx.Node]) -> bool:
+        """Whether the slice that starts after layer ``low`` can compute a node from what it has."""
+        if node not in self.replicable:
+            return low == 0 or self.layer(node) > low or node in crossing
+        return all(self.is_here(needed, low, crossing) for needed in node.all_input_nodes)
+
+    def can_tell(self, number: fx.Node, low: int, crossing: Sequence[fx.Node]) -> bool:
+        """Whether the slice that starts after layer ``low`` can know a number."""
+        if self.is_here(number, low, crossing) or self.sizes.express(number, crossing) is not None:
+            return True
+        needed = number.all_input_nodes
+        return bool(needed) and all(n in self.sizes and self.can_tell(n, low, crossing) for n in needed)
+
+    @cached_property
+    def _values(self) -> list[fx.Node]:
+        return [n for n in self.graph.nodes if n.op != "output" and n not in self.replicable]
+
+    @cached_property
+    def _used_in(self) -> Mapping[fx.Node, set[int]]:
+        """The layers that use each node. To measure a tensor is no use of it: any other may tell its size."""
+        found: dict[fx.Node, set[int]] = {}
+        for node in reversed(self.graph.nodes):
+            layers: set[int] = set()
+            for user in node.users:
+                if user in self.sizes and node not in self.sizes:
+                    continue
+                layers |= found[user] if user in self.replicable else {self.layer(user)}
+            found[node] = layers
         return found
 
 
@@ -80,14 +118,15 @@ class _Slice:
 
     def __init__(self, program: Program, low: int, high: int) -> None:
         self.program, self.low, self.high = program, low, high
+        self.crossing = program.frontier(low) if low else []
         self.new = fx.Graph()
-        self.copies: dict[fx.Node, fx.Node] = {}
+        self.copies: dict[fx.Node, Any] = {}
 
     def graph(self) -> fx.Graph:
         self._take_inputs()
         entered = 0
         for node in self.program.graph.nodes:
-            layer = self.program._layer(node)
+            layer = self.program.layer(node)
             wanted = self.low < layer <= self.high and node.op not in ("placeholder", "output")
             if not wanted or node in self.program.replicable:
                 continue
@@ -104,18 +143,42 @@ class _Slice:
                 if node.op == "placeholder":
                     self.copies[node] = self.new.node_copy(node)
             return
-        crossing = self.program.frontier(self.low)
         smashed = self.new.placeholder("smashed")
-        if len(crossing) == 1:
-            self.copies[crossing[0]] = smashed
-            return
-        for index, node in enumerate(crossing):
-            self.copies[node] = self.new.call_function(operator.getitem, (smashed, index))
+        for index, node in enumerate(self.crossing):
+            alone = len(self.crossing) == 1
+            value = smashed if alone else self.new.call_function(operator.getitem, (smashed, index))
+            self.copies[node] = self._own(value, node)
 
-    def _copy(self, node: fx.Node) -> fx.Node:
+    def _own(self, value: fx.Node, node: fx.Node) -> fx.Node:
+        """What crossed belongs to the sender, and autograd forbids to change a leaf: change a copy."""
+        changer = self.program.changed_by.get(node)
+        if changer is None or self.program.layer(changer) <= self.low:
+            return value
+        return self.new.call_function(copy_tensors, (value,))
+
+    def _copy(self, node: fx.Node) -> Any:
         if node not in self.copies:
-            self.copies[node] = self.new.node_copy(node, self._copy)
+            number = node in self.program.sizes
+            self.copies[node] = self._number(node) if number else self._operation(node)
         return self.copies[node]
+
+    def _number(self, node: fx.Node) -> Any:
+        if not self.program.is_here(node, self.low, self.crossing):
+            term = self.program.sizes.express(node, self.crossing)
+            if term is not None:
+                return term(self.new, self.copies)
+        return self.new.node_copy(node, self._copy)
+
+    def _operation(self, node: fx.Node) -> fx.Node:
+        here = node in self.program.replicable or self.low < self.program.layer(node) <= self.high
+        assert here, f"{node} belongs to layer {self.program.layer(node)}, not to {self.low + 1}..{self.high}"
+        if not node.meta.get(NO_GRAD) or node.op == "get_attr":
+            return self.new.node_copy(node, self._copy)
+        args = fx.node.map_arg(node.args, self._copy)
+        kwargs = fx.node.map_arg(node.kwargs, self._copy)
+        if node.op == "call_module":
+            args = (self.new.get_attr(str(node.target)), *args)
+        return self.new.call_function(_without_grad(node), args, kwargs)
 
     def _result(self) -> Any:
         if self.high == self.program.depth:
@@ -125,16 +188,51 @@ class _Slice:
         return crossing[0] if len(crossing) == 1 else tuple(crossing)
 
 
-def chain(names: Sequence[str]) -> Program:
-    """The program of modules called one after the other, each a layer of its own."""
+def chain(
+    steps: Sequence[str | Callable[[Any], Any]], may_change: Callable[[str], bool] = lambda name: True
+) -> Program:
+    """The program of submodules (by name) called one after the other, each a layer; functions join them.
+
+    ``may_change`` says which submodules may write into their input.
+    """
     graph = fx.Graph()
     value = graph.placeholder("input")
-    layer_of = {value: 0}
-    for layer, name in enumerate(names, start=1):
-        value = graph.call_module(name, (value,))
-        layer_of[value] = layer
+    layer_of: dict[fx.Node, int] = {value: 0}
+    changed_by: dict[fx.Node, fx.Node] = {}
+    layer = 0
+    for step in steps:
+        if isinstance(step, str):
+            layer += 1
+            made, changes = graph.call_module(step, (value,)), may_change(step)
+        else:
+            made, changes = graph.call_function(step, (value,)), True
+        layer_of[made] = max(layer, 1)
+        if changes:
+            changed_by[value] = made
+        value = made
     graph.output(value)
-    return Program(graph, layer_of)
+    return Program(graph, layer_of, changed_by=changed_by)
+
+
+def copy_tensors(value: Any) -> Any:
+    """The same value in memory of its own; gradients pass through."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return tuple(copy_tensors(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _without_grad(node: fx.Node) -> Callable[..., Any]:
+    """What a node calls, as the model calls it inside ``torch.no_grad()``."""
+    target = node.target
+
+    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            if callable(target):
+                return target(first, *args, **kwargs)
+            called = first if node.op == "call_module" else getattr(first, target)
+            return called(*args, **kwargs)
+
+    return call
 
 
 def tensors_of(root: nn.Module, target: str) -> list[tuple[str, Any]]:

@@ -1,0 +1,155 @@
+"""Run a traced model on a few inputs and note what every value is."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from cutwater.model.example import Example
+from cutwater.model.sizes import Sizes, computes, reads_metadata
+from cutwater.model.untouched import in_mode, untouched
+
+PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout)
+
+
+@dataclass
+class Facts:
+    """What the values of a graph were, in one run after the other."""
+
+    tensors: dict[fx.Node, list[torch.Size]] = field(default_factory=dict)
+    """Shapes of the values that are tensors."""
+    numbers: dict[fx.Node, list[Any]] = field(default_factory=dict)
+    """Values that follow from shapes, types and devices alone."""
+    groups: dict[fx.Node, Any] = field(default_factory=dict)
+    """Values that are a plain tuple or list of tensors, from the first run."""
+    dtypes: dict[fx.Node, torch.dtype] = field(default_factory=dict)
+    storages: dict[fx.Node, int] = field(default_factory=dict)
+    random: set[fx.Node] = field(default_factory=set)
+    changed_by: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    """Values that were changed in place, each with the last node that did so."""
+    drifting: set[fx.Node] = field(default_factory=set)
+    """Tensors of the model that a run changes, such as running statistics."""
+
+    def bits(self, node: fx.Node) -> int:
+        """The size of a tensor in the first run."""
+        return self.tensors[node][0].numel() * self.dtypes[node].itemsize * 8
+
+    def sizes(self) -> Sizes:
+        """What numbers can be told from."""
+        return Sizes(
+            {node: tuple(seen) for node, seen in self.numbers.items()},
+            {node: tuple(seen) for node, seen in self.tensors.items()},
+            self.dtypes,
+        )
+
+
+def observe(module: nn.Module, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Facts:
+    """Run a graph with a model's parameters, in train or eval mode; the model is left as it was."""
+    facts = Facts()
+    for example in examples:
+        with untouched(module), in_mode(module, training), torch.no_grad():
+            _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
+    return facts
+
+
+class _Observer(fx.Interpreter):
+    def __init__(self, module: nn.Module, graph: fx.Graph, facts: Facts) -> None:
+        # Values are kept, as a freed one would give its address to another.
+        super().__init__(module, garbage_collect_values=False, graph=graph)
+        self.facts = facts
+        self.first = not facts.tensors
+        self.fetched: dict[fx.Node, Tensor] = {}
+        self.versions = {id(buffer): buffer._version for buffer in module.buffers()}
+
+    def run_node(self, n: fx.Node) -> Any:
+        given = [(node, self.env[node]) for node in n.all_input_nodes if isinstance(self.env[node], Tensor)]
+        versions = [tensor._version for _, tensor in given]
+        generator = torch.get_rng_state()
+        value = super().run_node(n)
+        if n.op == "output":
+            self._finish()
+            return value
+        self._note(n, value)
+        if self.first:
+            if not torch.equal(generator, torch.get_rng_state()) or _draws(n.target):
+                self.facts.random.add(n)
+            for (_, tensor), version in zip(given, versions, strict=True):
+                if tensor._version != version:
+                    self._changed(tensor, n)
+        return value
+
+    def _note(self, node: fx.Node, value: Any) -> None:
+        if isinstance(value, Tensor):
+            self.facts.tensors.setdefault(node, []).append(value.shape)
+            if self.first:
+                self.facts.dtypes[node] = value.dtype
+                self.facts.storages[node] = value.untyped_storage()._cdata
+                if node.op == "get_attr":
+                    self.fetched[node] = value
+                    self.versions.setdefault(id(value), value._version)
+        elif _is_plain(value) and self._follows_from_shapes(node):
+            self.facts.numbers.setdefault(node, []).append(value)
+        elif self.first and type(value) in (tuple, list):
+            self.facts.groups[node] = value
+
+    def _follows_from_shapes(self, node: fx.Node) -> bool:
+        if reads_metadata(node):
+            return True
+        inputs = node.all_input_nodes
+        known = bool(inputs) and all(needed in self.facts.numbers for needed in inputs)
+        return known and (computes(node) or node.op == "call_method")
+
+    def _changed(self, tensor: Tensor, by: fx.Node) -> None:
+        storage = tensor.untyped_storage()._cdata
+        for node, seen in self.facts.storages.items():
+            if seen == storage:
+                self.facts.changed_by[node] = by
+
+    def _finish(self) -> None:
+        for node, tensor in self.fetched.items():
+            if tensor._version != self.versions[id(tensor)]:
+                self.facts.drifting.add(node)
+
+
+def spread_groups(graph: fx.Graph, facts: Facts) -> bool:
+    """Take tuples of tensors apart where they are made, so that tensors cross cuts; whether any was."""
+    for node, group in facts.groups.items():
+        index_of = {id(part): index for index, part in enumerate(group)}
+        if len(index_of) != len(group) or not all(isinstance(part, (Tensor, type(None))) for part in group):
+            continue
+        users = list(node.users)
+        with graph.inserting_after(node):
+            parts = [
+                graph.call_function(operator.getitem, (node, index)) if isinstance(part, Tensor) else None
+                for index, part in reversed(list(enumerate(group)))
+            ][::-1]
+        for user in users:
+            _use_parts(graph, user, node, type(group)(parts))
+    return bool(facts.groups)
+
+
+def _use_parts(graph: fx.Graph, user: fx.Node, node: fx.Node, parts: Any) -> None:
+    if user.target is operator.getitem and isinstance(user.args[1], int):
+        part = parts[user.args[1]]
+        if part is not None:
+            user.replace_all_uses_with(part)
+            graph.erase_node(user)
+        return
+    user.args = fx.node.map_arg(user.args, lambda n: parts if n is node else n)
+    user.kwargs = fx.node.map_arg(user.kwargs, lambda n: parts if n is node else n)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(part) for part in value)
+    return isinstance(value, PLAIN)
+
+
+def _draws(target: Any) -> bool:
+    """Whether an operation is random by its name: on tensors without contents, nothing is drawn."""
+    name = str(getattr(target, "__name__", target))
+    words = ("rand", "bernoulli", "dropout", "multinomial", "normal", "uniform", "exponential", "poisson")
+    return not isinstance(target, type) and any(word in name for word in words)

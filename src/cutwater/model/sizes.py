@@ -1,0 +1,103 @@
+"""Numbers never cross a cut: sizes, types and devices are read again from tensors that are there anyway.
+
+A model's glue computes with the sizes of its tensors (``x.view(x.size(0), -1)``, ``torch.arange(n)``). Where
+such a number was read on the client and is used on the server, the server reads the same number from the
+shape of what crossed. Which size of which tensor that is, several runs on inputs of different batch size and
+length tell: the one that changed in the same way.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+Term = Callable[[fx.Graph, Mapping[fx.Node, Any]], Any]
+"""Writes a number into a graph, given the copies of the tensors that crossed."""
+
+READS = frozenset({"size", "dim", "numel", "nelement", "ndimension"})
+ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "layout", "is_cuda", "is_meta"})
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """What each run saw: the numbers of a program and the shapes of its tensors."""
+
+    numbers: Mapping[fx.Node, tuple[Any, ...]] = field(default_factory=dict)
+    shapes: Mapping[fx.Node, tuple[torch.Size, ...]] = field(default_factory=dict)
+    dtypes: Mapping[fx.Node, torch.dtype] = field(default_factory=dict)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self.numbers
+
+    def express(self, node: fx.Node, crossing: Iterable[fx.Node]) -> Term | None:
+        """How to tell the number ``node`` from the tensors that cross; None where they don't tell it."""
+        return self._term(self.numbers[node], [n for n in crossing if n in self.shapes])
+
+    def _term(self, seen: tuple[Any, ...], crossing: list[fx.Node]) -> Term | None:
+        first = seen[0]
+        if isinstance(first, torch.device):
+            return _read(crossing[0], "device") if crossing else None
+        if isinstance(first, torch.dtype):
+            same = next((n for n in crossing if self.dtypes[n] == first), None)
+            return _read(same, "dtype") if same is not None else _literal(first)
+        if isinstance(first, (tuple, list)):
+            return self._group(seen, crossing)
+        if all(type(value) is type(first) and value == first for value in seen):
+            return _literal(first)
+        return self._measure(seen, crossing) if isinstance(first, int) else None
+
+    def _measure(self, seen: tuple[Any, ...], crossing: list[fx.Node]) -> Term | None:
+        for node in crossing:
+            runs = self.shapes[node]
+            for dim in range(min(len(shape) for shape in runs)):
+                if tuple(shape[dim] for shape in runs) == seen:
+                    return _size(node, dim)
+        return None
+
+    def _group(self, seen: tuple[Any, ...], crossing: list[fx.Node]) -> Term | None:
+        if len({len(value) for value in seen}) != 1:
+            return None
+        terms = [self._term(parts, crossing) for parts in zip(*seen, strict=True)]
+        if any(term is None for term in terms):
+            return None
+        kind = type(seen[0])
+
+        def write(graph: fx.Graph, copies: Mapping[fx.Node, Any]) -> Any:
+            parts = [term(graph, copies) for term in terms if term is not None]
+            if kind is torch.Size:
+                return graph.call_function(torch.Size, (tuple(parts),))
+            return kind(parts)
+
+        return write
+
+
+def reads_metadata(node: fx.Node) -> bool:
+    """Whether a node reads a tensor's shape, type or device, and not its contents."""
+    if node.op == "call_method":
+        return node.target in READS
+    if node.target is getattr:
+        return node.args[1] in ATTRIBUTES
+    return node.op == "call_function" and str(node.target).startswith(("aten.sym_size", "aten.sym_numel"))
+
+
+def computes(node: fx.Node) -> bool:
+    """Whether a node is arithmetic on numbers, which has no effect and no other input."""
+    if node.op != "call_function":
+        return False
+    home = getattr(node.target, "__module__", "") or ""
+    return home in ("_operator", "math", "builtins", "torch") or node.target is operator.getitem
+
+
+def _literal(value: Any) -> Term:
+    return lambda graph, copies: value
+
+
+def _read(node: fx.Node, attribute: str) -> Term:
+    return lambda graph, copies: graph.call_function(getattr, (copies[node], attribute))
+
+
+def _size(node: fx.Node, dim: int) -> Term:
+    return lambda graph, copies: graph.call_method("size", (copies[node], dim))

@@ -1,0 +1,157 @@
+"""Trace the glue between a model's blocks with torch.export, for models that fx can't follow.
+
+torch.export runs the model's own code on tensors without contents but with symbolic sizes, so it follows code
+that asks for types and shapes, as Hugging Face's models do. Left to itself it would flatten the whole model
+and bake its mode in. So each block is replaced, while tracing, by one opaque operator that only knows the
+shapes of its results; in the graph it becomes a call of the block again.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram, export
+
+from cutwater.model.example import Example
+from cutwater.model.rebuild import Call, rebuild
+from cutwater.model.structure import leaves_in, map_tensors, tensors_in
+from cutwater.model.untouched import in_mode, outside_state, untouched
+
+
+def trace_export(module: nn.Module, example: Example, blocks: frozenset[str], training: bool) -> fx.Graph:
+    """The graph of a model's forward in train or eval mode."""
+    example = example.with_batch(max(example.batch, 2))
+    before = outside_state()
+    with untouched(module), in_mode(module, training), _opaque(module, blocks) as calls:
+        entry, outputs = _entry(module, example)
+        shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
+        with _quietly():
+            exported = export(entry, example.values, dynamic_shapes=shapes, strict=False)
+        if outside_state() != before:
+            raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
+    _check_batch(exported, example)
+    return rebuild(exported, example, calls, outputs[-1])
+
+
+_results: dict[int, Callable[[list[Tensor]], list[Tensor]]] = {}
+
+
+@torch.library.custom_op("cutwater::block", mutates_args=())
+def _block(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Tensor]:
+    raise AssertionError("only shapes are ever asked of this operator")
+
+
+@_block.register_fake
+def _block_shapes(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Tensor]:
+    return _results[call](tensors)
+
+
+@contextmanager
+def _opaque(module: nn.Module, blocks: frozenset[str]) -> Iterator[list[Call]]:
+    """While open, a call of a block is one operator; the list given out notes the calls."""
+    calls: list[Call] = []
+    _results.clear()
+    for path in blocks:
+        block = module.get_submodule(path)
+        hooks = {name: value for name, value in block.__dict__.items() if name.endswith("_hooks")}
+        block.forward = _stand_in(block, path, calls, hooks)
+        # Hooks run where the block runs; left here they would be traced as well.
+        for name, value in hooks.items():
+            block.__dict__[name] = type(value)()
+    try:
+        yield calls
+    finally:
+        _results.clear()
+
+
+def _stand_in(block: nn.Module, path: str, calls: list[Call], hooks: dict[str, Any]) -> Callable[..., Any]:
+    original = block.forward
+
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        emptied = {name: block.__dict__[name] for name in hooks}
+        stand_in = block.__dict__["forward"]
+        block.__dict__.update(hooks, forward=original)
+        try:
+            return block._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            block.__dict__.update(emptied, forward=stand_in)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        call = Call(path, (args, kwargs))
+        number = len(calls)
+        calls.append(call)
+
+        def shapes(tensors: list[Tensor]) -> list[Tensor]:
+            queue = iter(tensors)
+            inner_args, inner_kwargs = map_tensors(lambda _: next(queue), call.inputs)
+            call.output = whole(*inner_args, **inner_kwargs)
+            # An operator may not return its input, which blocks such as dropout do in eval mode.
+            return [tensor.clone() for tensor in tensors_in(call.output)]
+
+        _results[number] = shapes
+        sizes = leaves_in(call.inputs, torch.SymInt)
+        made = iter(torch.ops.cutwater.block(number, tensors_in(call.inputs), sizes))
+        return map_tensors(lambda _: next(made), call.output)
+
+    return forward
+
+
+def _entry(model: nn.Module, example: Example) -> tuple[nn.Module, list[Any]]:
+    """A module that takes the inputs in order and returns the output's tensors; the list gets the output."""
+    outputs: list[Any] = []
+
+    class Entry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.training = model.training
+            self.model = model
+
+        def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+            outputs.append(example.call(self.model, inputs))
+            return tuple(tensors_in(outputs[-1]))
+
+    return Entry(), outputs
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what export prints and logs about a failure to itself: the failure is reported, once."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stderr(StringIO()), warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _dynamic(value: Tensor, example: Example) -> dict[int, Any]:
+    """The dimensions that may vary: the batch and, of sequences of tokens and their masks, the length."""
+    lengths = {v.shape[1] for v in example.values if v.ndim > 1 and not v.is_floating_point()}
+    dims: dict[int, Any] = {}
+    if value.ndim and value.shape[0] == example.batch:
+        dims[0] = Dim.AUTO
+    if value.ndim > 1 and value.shape[1] in lengths:
+        dims[1] = Dim.AUTO
+    return dims
+
+
+def _check_batch(exported: ExportedProgram, example: Example) -> None:
+    """Refuse a graph that holds for some batch sizes only."""
+    inputs = [node for node in exported.graph.nodes if node.op == "placeholder"][-len(example.values) :]
+    for node, name, value in zip(inputs, example.names, example.values, strict=True):
+        if not value.ndim or value.shape[0] != example.batch:
+            continue
+        size = node.meta["val"].shape[0]
+        if isinstance(size, int):
+            raise RuntimeError(f"the forward works for batches of {size} only ({name})")
+        limits = exported.range_constraints.get(size.node.expr)
+        if limits is not None and (limits.lower > 2 or limits.upper < 1_000_000_000):
+            raise RuntimeError(
+                f"the forward does otherwise for batches beyond {limits.lower}..{limits.upper}"
+            )

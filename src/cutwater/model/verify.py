@@ -1,0 +1,108 @@
+"""A traced model is only used if it computes what the model computes, bit for bit."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.errors import ModelError
+from cutwater.model.example import Example
+from cutwater.model.program import Forward
+from cutwater.model.structure import tensors_in
+from cutwater.model.untouched import in_mode, outside_state, untouched
+
+Result = dict[str, Tensor | None]
+
+
+class MismatchError(Exception):
+    """What a traced model does otherwise than the model itself."""
+
+
+def verify(module: nn.Module, evaluate: Forward, train: Forward, examples: Sequence[Example]) -> None:
+    """Compare traced forwards with the model's own: outputs, running statistics and gradients.
+
+    Both draw from the same generator, so dropout has to agree as well. A model without contents (on the
+    meta device) is compared by shapes.
+    """
+    for training, traced in ((True, train), (False, evaluate)):
+        for index, example in enumerate(examples):
+            where = f"in {'train' if training else 'eval'} mode with a batch of {example.batch}"
+            learns = training and index == 0
+            try:
+                expected = run(module, partial(example.call, module), training, learns)
+            except Exception:
+                if index == 0:
+                    raise
+                continue  # a variation of the example that the model itself refuses
+            try:
+                result = run(module, partial(traced, module, *example.values), training, learns)
+            except Exception as error:
+                raise MismatchError(f"the traced forward fails {where}: {error}") from error
+            _compare(result, expected, where)
+
+
+def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool) -> Result:
+    """Outputs, buffers and (if asked for) gradients of one forward; the model is left as it was."""
+    with untouched(module), in_mode(module, training), torch.enable_grad():
+        torch.manual_seed(0)
+        outputs = tensors_in(call())
+        result: Result = {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
+        result |= {f"buffer {name}": value.detach().clone() for name, value in module.named_buffers()}
+        loss = _loss(outputs)
+        if learns and loss is not None:
+            learned = {name: p for name, p in module.named_parameters() if p.requires_grad}
+            found = torch.autograd.grad(loss, list(learned.values()), allow_unused=True)
+            result |= {f"the gradient of {name}": g for name, g in zip(learned, found, strict=True)}
+    return result
+
+
+def _loss(outputs: Sequence[Tensor]) -> Tensor | None:
+    """A number that every output with a gradient has a part in."""
+    parts = [value.abs().square().sum() for value in outputs if value.requires_grad]
+    return torch.stack(parts).sum() if parts else None
+
+
+def _compare(result: Result, expected: Result, where: str) -> None:
+    if result.keys() != expected.keys():
+        raise MismatchError(f"the traced forward returns something else {where}")
+    for name, value in expected.items():
+        if not _same(result[name], value):
+            raise MismatchError(f"{name} differs {where}")
+
+
+def _same(value: Tensor | None, expected: Tensor | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    if value.shape != expected.shape or value.dtype != expected.dtype:
+        return False
+    if expected.is_meta or value.is_meta:
+        return True
+    # Off the CPU, torch does not promise the same bits even for the same calls.
+    tolerance = {"rtol": 0.0, "atol": 0.0} if expected.device.type == "cpu" else {"rtol": 1e-4, "atol": 1e-5}
+    return torch.allclose(value, expected, equal_nan=True, **tolerance)
+
+
+def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (True, False)) -> None:
+    """Refuse a model that fails on its example, or whose random numbers no seed of torch controls."""
+    for training in modes:
+        with untouched(module), in_mode(module, training), torch.no_grad():
+            before = outside_state()
+            try:
+                example.call(module)
+            except Exception as error:
+                raise ModelError(
+                    f"{type(module).__name__} fails on {example.describe()}: {first_line(error)}"
+                ) from error
+            if outside_state() != before:
+                raise ModelError(
+                    f"{type(module).__name__} draws from the random generators of Python or NumPy in its "
+                    "forward, which differ on every device: use torch's, such as torch.rand"
+                )
+
+
+def first_line(error: BaseException) -> str:
+    """The message of an error in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
