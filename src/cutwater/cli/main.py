@@ -12,9 +12,16 @@ import typer
 
 from cutwater.cli.common import complain
 from cutwater.cli.compare import compare
+from cutwater.cli.data import data
 from cutwater.cli.plan import plan
 from cutwater.cli.profile import profile
+from cutwater.cli.report import report
+from cutwater.cli.reproduce import reproduce
+from cutwater.cli.runs import runs
 from cutwater.cli.sweep import sweep
+from cutwater.cli.train import train
+from cutwater.cli.verify import verify
+from cutwater.cli.web import web
 from cutwater.cli.whatif import whatif
 from cutwater.errors import CutwaterError
 
@@ -47,6 +54,13 @@ app.command()(plan)
 app.command()(compare)
 app.command()(sweep)
 app.command()(whatif)
+app.command()(data)
+app.command()(train)
+app.command()(verify)
+app.command()(runs)
+app.command()(reproduce)
+app.command()(report)
+app.command()(web)
 
 
 def main() -> None:

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from cutwater.engine.workers import Workers, one_thread
 from cutwater.errors import EngineError
-from cutwater.train.folder import open_run
-from cutwater.train.run import Step, rounds, start
+from cutwater.train.engine import Engine
+from cutwater.train.folder import RunFolder, open_run
+from cutwater.train.run import Progress, Step, rounds, start
 from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
 from cutwater.train.study import Study
 
@@ -51,41 +53,94 @@ class LocalEngine:
             self.pool.close()
 
 
+class Tick(NamedTuple):
+    """How far a round is, for whoever shows it."""
+
+    round: int
+    done: int
+    """Sessions that are trained and averaged."""
+    sessions: int
+    """Sessions of the round."""
+
+
+class _Watched:
+    """An engine that tells someone of every session that is done."""
+
+    def __init__(self, engine: Engine, watch: Callable[[Tick], None]) -> None:
+        self.engine, self.watch = engine, watch
+        self.evaluate, self.close = engine.evaluate, engine.close
+
+    def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        for done, result in enumerate(self.engine.sessions(tasks, state), start=1):
+            yield result
+            self.watch(Tick(result.task.round, done, len(tasks)))
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def sensible_workers(study: Study) -> int:
+    """A worker for every core, as far as there are clients for them; one for a model on another device."""
+    if not study.train.device.startswith("cpu"):
+        return 1
+    return min(usable_cores(), study.train.clients_per_round or len(study.fleet))
+
+
 def run(
     study: Study,
     folder: str | os.PathLike[str] | None = None,
     *,
-    workers: int = 1,
+    workers: int | None = 1,
     resume: bool = False,
     scenario: str | None = None,
     callbacks: Sequence[Callable[[Step], None]] = (),
     say: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Tick], None] = lambda _: None,
 ) -> list[Step]:
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
 
-    Callbacks see each round after it is safe on disk. What is returned holds this call's rounds; only the
-    last keeps the weights that came out of it.
+    Callbacks see each round after it is safe on disk, ``watch`` each session, ``say`` what a person should
+    know. What is returned holds this call's rounds; only the last keeps the weights that came out of it.
+    ``workers`` may be None for as many as make sense here.
     """
+    count = sensible_workers(study) if workers is None else workers
     kept = (
         open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
-        if folder
+        if folder is not None
         else None
     )
-    engine = LocalEngine(study.job(), study.test(), workers)
     try:
         progress, notes = kept.progress(study) if kept else (start(study), ())
         for note in notes:
             say(note)
-        steps: list[Step] = []
-        for step in rounds(study, engine, progress, study.train.rounds):
-            if kept is not None:
-                kept.save(step)
-            for callback in callbacks:
-                callback(step)
-            if steps:
-                # One set of weights at a time, however many rounds there are.
-                steps[-1] = replace(steps[-1], progress=replace(steps[-1].progress, state={}))
-            steps.append(step)
-        return steps
+        engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
+        try:
+            return _train(study, engine, progress, kept, callbacks)
+        finally:
+            engine.close()
     finally:
-        engine.close()
+        if kept is not None:
+            kept.close()
+
+
+def _train(
+    study: Study,
+    engine: Engine,
+    progress: Progress,
+    folder: RunFolder | None,
+    callbacks: Sequence[Callable[[Step], None]],
+) -> list[Step]:
+    steps: list[Step] = []
+    for step in rounds(study, engine, progress, study.train.rounds):
+        if folder is not None:
+            folder.save(step)
+        for callback in callbacks:
+            callback(step)
+        if steps:
+            # One set of weights at a time, however many rounds there are.
+            steps[-1] = replace(steps[-1], progress=replace(steps[-1].progress, state={}))
+        steps.append(step)
+    return steps

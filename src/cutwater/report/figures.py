@@ -65,10 +65,15 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> tuple["Figure", "Axes
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    dress(axes)
+    return figure, axes
+
+
+def dress(axes: "Axes") -> None:
+    """A light grid, and no frame where nothing is drawn."""
     axes.grid(visible=True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def check_figure_path(path: str | Path) -> Path:

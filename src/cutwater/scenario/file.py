@@ -143,10 +143,19 @@ def _model(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Path |
         "classes": optional(table, "classes", f"{where} classes", whole),
         "count": optional(table, "count", f"{where} count", text),
         "kappa": optional(table, "kappa", f"{where} kappa", number),
-        "optimizer": optional(table, "optimizer", f"{where} optimizer", text),
+        "optimizer": optional(table, "optimizer", f"{where} optimizer", text) or _trained_by(tables),
         "options": optional(table, "options", f"{where} options", as_table),
     }
     return None, ModelSpec(**{key: value for key, value in given.items() if value is not None})
+
+
+def _trained_by(tables: Mapping[str, Any]) -> str | None:
+    """The optimizer of [train] as profiles name it: what it keeps counts in the memory of a cut."""
+    train = tables.get("train")
+    if not isinstance(train, Mapping) or not isinstance(train.get("optimizer", "sgd"), str):
+        return None  # training says what is wrong with it; planning does not read it
+    name: str = train.get("optimizer", "sgd").lower()
+    return "momentum" if name == "sgd" and train.get("momentum") else name
 
 
 def _server(table: object, where: str) -> Server:

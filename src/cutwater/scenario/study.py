@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from cutwater.data.download import Say, quiet
 from cutwater.errors import ScenarioError
-from cutwater.model import zoo
 from cutwater.scenario.file import Scenario
 from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettings
-from cutwater.train.study import Study
+
+if TYPE_CHECKING:
+    from cutwater.train.study import Study
 
 
 def study_of(
@@ -22,8 +21,15 @@ def study_of(
     planner_options: Mapping[str, Any] | None = None,
     rounds: int | None = None,
     say: Say = quiet,
-) -> Study:
+) -> "Study":
     """The study that a scenario describes; ``rounds`` stands in for its own number of them."""
+    # The rest of this module serves planning and tables, which need no torch.
+    import torch
+
+    from cutwater.model import zoo
+    from cutwater.train.choices import find_device, find_optimizer, named_loss
+    from cutwater.train.study import Study
+
     if scenario.model is None:
         raise ScenarioError(
             f"{scenario.source} has a profile but no [model]: training needs the model itself"
@@ -31,6 +37,10 @@ def study_of(
     train = train_settings(scenario)
     if rounds is not None:
         train = replace(train, rounds=rounds)
+    # What can be refused at once is refused before data is loaded and a profile counted.
+    find_device(train.device)
+    find_optimizer(train)
+    named_loss(train.loss)
     share_out = data_settings(scenario)
     data = share_out.load(say)
     spec = scenario.model

@@ -22,6 +22,34 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until :meth:`close`, or until this one ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunError(f"{self.path} can't be written: {error.strerror or error}") from error
+        try:
+            # A lock of the process, not of the file: forked workers that outlive a kill do not hold it.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise RunError(
+                f"{self.path} is being trained in by another process: wait until it is done, end it, or name "
+                "another folder"
+            ) from error
+
+    def close(self) -> None:
+        """Let other processes train in this folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @property
     def metrics(self) -> Path:
@@ -79,17 +107,27 @@ def open_run(
     description = folder.path / "run.json"
     if not description.exists():
         _refuse_other_files(folder.path)
-        _describe(folder, study, scenario, about or {})
-        return folder
-    if not resume:
+    elif not resume:
         raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
+    folder.lock()
+    try:
+        if description.exists():
+            _check_same(folder, description, study)
+        else:
+            _describe(folder, study, scenario, about or {})
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _check_same(folder: RunFolder, description: Path, study: Study) -> None:
     known = check_document(read_json(description), FORMAT, VERSION, str(description))
     if known.get("fingerprint") != study.fingerprint():
         raise RunError(
-            f"{path} holds a run of another scenario (or planner, or seed), which can't be resumed with this "
-            "one: name another folder, or use the scenario.toml in it"
+            f"{folder.path} holds a run of another scenario (or planner, or seed), which can't be resumed "
+            "with this one: name another folder, or use the scenario.toml in it"
         )
-    return folder
 
 
 def versions() -> dict[str, str]:
@@ -127,7 +165,7 @@ def _refuse_other_files(path: Path) -> None:
     if path.is_file():
         raise RunError(f"{path} is a file, but a run needs a folder: name another")
     # What a kill in the middle of the beginning leaves behind is no obstacle.
-    own = ("scenario.toml", "profile.json", ".scenario", ".profile", ".run")
+    own = ("scenario.toml", "profile.json", ".scenario", ".profile", ".run", ".lock")
     strange = [item.name for item in path.glob("*") if not item.name.startswith(own)]
     if strange:
         raise RunError(f"{path} holds {min(strange)!r} and no run: name an empty or new folder")

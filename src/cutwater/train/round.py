@@ -79,9 +79,13 @@ class Outcome:
 
     @property
     def bottleneck(self) -> str:
-        """The client that the round waited for longest."""
-        waited = [part for part in self.parts if part.outcome == "done"] or list(self.parts)
-        return max(waited, key=lambda part: float(part.actual.total)).name
+        """The client that the round waited for longest: the slowest that is done, or one that never was."""
+        done = [part for part in self.parts if part.outcome == "done"]
+        others = [part for part in self.parts if part.outcome != "done"]
+        if done and (not others or max(map(_seconds, done)) >= self.seconds):
+            return max(done, key=_seconds).name
+        # The round went on after its last update: it waited for a client that was lost or too late.
+        return max(others, key=_seconds).name
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document of a round."""
@@ -109,31 +113,29 @@ def play(
 ) -> Outcome:
     """Let the clock run: the plan's cuts and shares under the true conditions.
 
-    A round is over when as many clients as wanted are done, or all that are still there; at the deadline at
-    the latest. Clients that were selected in excess of the wanted ones and finish after them count as late.
+    A round is over when as many clients as wanted are done. Where fewer get there, it is over when the last
+    is done or lost, at the deadline at the latest. Who was selected in excess of the wanted clients and
+    finishes after them counts as late.
     """
     actual = session_phases(truth, plan.cuts, plan.shares)
     seconds = np.asarray(actual.total, dtype=np.float64)
+    lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
     wanted = min(settings.clients_per_round or len(plan), len(plan))
-    deadline = float("inf") if settings.deadline is None else settings.deadline
-    gone = {k for k, name in enumerate(plan.names) if lost_at.get(name) is not None}
+    deadline = np.inf if settings.deadline is None else settings.deadline
     # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
-    in_time = [
-        k for k in np.argsort(seconds, kind="stable").tolist() if k not in gone and seconds[k] <= deadline
-    ]
-    done = in_time[:wanted]
-    late = {k for k in range(len(plan)) if k not in gone and k not in done}
-    ended = float(seconds[done].max()) if done else 0.0
-    if len(done) < wanted and late:
-        ended = deadline
-    if not done and not late:
-        ended = max((float(seconds[k]) * (lost_at[plan.names[k]] or 0.0) for k in gone), default=0.0)
+    order = np.argsort(seconds, kind="stable").tolist()
+    done = [k for k in order if lost[k] == np.inf and seconds[k] <= deadline][:wanted]
+    if len(done) == wanted:
+        ended = float(seconds[done].max())
+    else:
+        ended = float(min(np.minimum(seconds, lost).max(), deadline))
+    counted = set(done)
     parts = []
     for k, client in enumerate(plan.clients):
         outcome = "done"
-        if k in gone:
+        if lost[k] <= ended:
             outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
-        elif k in late:
+        elif k not in counted:
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
         parts.append(
             Part(client.name, client.cut, client.share, client.mode, client.phases, actual.at(k), outcome)
@@ -142,3 +144,12 @@ def play(
     if len(done) < settings.quorum:
         failed = f"{len(done)} of {len(plan)} clients were done, but the quorum is {settings.quorum}"
     return Outcome(round_, plan, tuple(parts), ended, failed)
+
+
+def _moment(fraction: float | None, seconds: float) -> float:
+    """When a client is lost: after that part of its session, or never."""
+    return float("inf") if fraction is None else fraction * seconds
+
+
+def _seconds(part: Part) -> float:
+    return float(part.actual.total)

@@ -90,6 +90,19 @@ def rounds(
         progress = step.progress
 
 
+def by_the_clock(study: Study, last: int) -> Iterator[Outcome]:
+    """The rounds up to ``last`` as the clock would show them, with nobody training.
+
+    Selection, plans, conditions and estimates do not depend on what is learned, so this is exactly the clock
+    of a run: what another planner would have taken is known without another training.
+    """
+    estimates = Estimates.of(study.conditions)
+    for number in range(1, last + 1):
+        outcome = study.outcome(number, estimates)
+        yield outcome
+        estimates = study.learn(outcome, estimates)
+
+
 def train_round(study: Study, engine: Engine, before: Progress, *, last: int, clock: Clock) -> Step:
     """The five phases of one round; a round below its quorum leaves the model as it was."""
     began = clock()

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from cutwater.data.batches import batches, check_session
@@ -25,12 +25,13 @@ from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
 from cutwater.profile.values import Profile
 from cutwater.train.aggregate import weights_sha256
+from cutwater.train.choices import find_device, find_optimizer, named_loss, optimizer_kind, try_loss
 from cutwater.train.conditions import Conditions, Estimates
 from cutwater.train.round import Outcome, play, under
 from cutwater.train.selection import select
 from cutwater.train.session import Batch, Job, State, Task
 from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettings
-from cutwater.train.step import Loss, optimizer_factory
+from cutwater.train.step import Loss
 
 TEST_BATCH = 256
 
@@ -79,13 +80,17 @@ class Study:
         what each cut costs (by default counted exactly).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings()
-        device = _device(train.device)
+        device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
+        _check_rounds(fleet, train)
         sizes = [int(count) for count in fleet.samples]
         partition = share_out.share_out(data, list(fleet.names), sizes, train.seed)
         trained = [len(partition[name].train) for name in fleet.names]
         _check_sessions(fleet, trained, session)
+        wanted = loss or named_loss(train.loss)
+        find_optimizer(train)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        try_loss(cut, data, wanted, device)
         study = cls(
             model=cut,
             initial={name: tensor.detach().clone() for name, tensor in cut.module.state_dict().items()},
@@ -97,7 +102,7 @@ class Study:
             session=session,
             train=train,
             conditions=conditions or ConditionSettings(),
-            loss=loss or named_loss(train.loss),
+            loss=wanted,
             planner=planner,
             planner_options=planner_options or {},
         )
@@ -151,14 +156,8 @@ class Study:
 
     def job(self) -> Job:
         """What all sessions share."""
-        train = self.train
-        arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
-        optimizer_factory(train.optimizer, train.lr, **arguments)  # refuse nonsense before the first round
         return Job(
-            model=self.model,
-            loss=self.loss,
-            optimizer=lambda lr: optimizer_factory(train.optimizer, lr, **arguments),
-            batches=self.batches,
+            model=self.model, loss=self.loss, optimizer=find_optimizer(self.train), batches=self.batches
         )
 
     def batches(self, task: Task) -> Iterable[Batch]:
@@ -197,7 +196,9 @@ class Study:
             "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name != "forbidden"},
             "forbidden": {str(k): sorted(cuts) for k, cuts in self.fleet.forbidden.items()},
             "data": [self.data.name, self.data.input, self.data.classes, held.method, held.local_test],
-            "held": [sha256(held.order.tobytes()).hexdigest(), held.ends.tolist()],
+            "labels": _digest(self.data.train.labels),
+            "loss": getattr(self.loss, "__qualname__", type(self.loss).__qualname__),
+            "held": [_digest(held.order), held.ends.tolist()],
             "weights": weights_sha256(self.initial),
             "layers": [layer.name for layer in self.model.layers],
         }
@@ -233,20 +234,6 @@ class TestBatches(Sequence[Batch]):
         return self.data.test.batch(np.arange(start, end), self.device)
 
 
-def named_loss(name: str) -> Loss:
-    """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
-    module, _, attribute = name.rpartition(":")
-    try:
-        found = getattr(import_module(module) if module else nn.functional, attribute)
-    except (ImportError, AttributeError) as error:
-        raise RunError(
-            f"loss {name!r} was not found ({error}): name a function of torch.nn.functional, "
-            "or your own as package.module:function"
-        ) from error
-    loss: Loss = found
-    return loss
-
-
 def _amount(client: Client, session: Session) -> dict[str, Any]:
     """How much one client trains: its own numbers where it has them, else the session's."""
     own = client.epochs is not None or client.steps is not None
@@ -260,16 +247,8 @@ def _check_sessions(fleet: Fleet, trained: Sequence[int], session: Session) -> N
         check_session(count, client=client.name, **_amount(client, session))
 
 
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        text = str(error).partition("\n")[0]
-        raise RunError(
-            f"device {name!r} can't be used here ({text}); use cpu or a device that torch sees"
-        ) from error
-    return device
+def _digest(array: NDArray[Any] | None) -> str | None:
+    return None if array is None else sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
@@ -283,5 +262,17 @@ def _profile(
     size = min(session.batch_size, len(data.train))
     inputs, _ = data.train.batch(np.arange(size), str(device))
     name = type(model.module).__name__
-    kind = "momentum" if train.optimizer == "sgd" and train.momentum else train.optimizer
-    return profile_layered(model, inputs, optimizer=kind, model=name, input=data.input, classes=data.classes)
+    return profile_layered(
+        model,
+        inputs,
+        optimizer=optimizer_kind(train),
+        model=name,
+        input=data.input,
+        classes=data.classes,
+    )
+
+
+def _check_rounds(fleet: Fleet, train: TrainSettings) -> None:
+    select(fleet.names, train.clients_per_round, seed=train.seed, round_=1)
+    if train.quorum > len(fleet):
+        raise RunError(f"quorum is {train.quorum}, but there are {len(fleet)} clients; use at most that many")

@@ -1,0 +1,79 @@
+"""What is seen of training while it goes on: a live line on a terminal, a plain line a round elsewhere."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cutwater.cli.common import err
+from cutwater.units import show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.engine.local import Tick
+    from cutwater.train.run import Step
+
+
+def percent(fraction: float) -> str:
+    """A fraction for people.
+
+    >>> percent(0.98123), percent(0.0)
+    ('98.1 %', '0.0 %')
+    """
+    return f"{fraction * 100:.1f} %"
+
+
+class Display:
+    """Progress on stderr: round, virtual time, accuracy, who the round waited for."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[news]}"),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self._task = self._bar.add_task("round 1", total=float(rounds), news="")
+
+    def __enter__(self) -> "Display":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def say(self, note: str) -> None:
+        """Something a person should know, above the bar."""
+        self._bar.console.print(note, style="yellow", markup=False, soft_wrap=True)
+
+    def session(self, tick: "Tick") -> None:
+        """A client is done: move the bar by its part of the round."""
+        self._bar.update(
+            self._task,
+            description=f"round {tick.round}/{self.rounds}",
+            completed=tick.round - 1 + tick.done / tick.sessions,
+        )
+
+    def round(self, step: "Step") -> None:
+        """A round is done and safe on disk."""
+        record = step.record
+        news = [f"{show_seconds(record.virtual_seconds)} virtual"]
+        if record.accuracy is not None:
+            news.append(f"accuracy {percent(record.accuracy)}")
+        news.append(f"waited for {record.bottleneck}")
+        if record.failed:
+            news.append(f"failed: {record.failed}")
+        text = " · ".join(news)
+        self._bar.update(
+            self._task,
+            description=f"round {record.round}/{self.rounds}",
+            completed=float(record.round),
+            news=text,
+        )
+        if not err.is_terminal:
+            err.print(f"round {record.round}/{self.rounds} · {text}", markup=False, soft_wrap=True)

@@ -1,0 +1,210 @@
+"""`cutwater train`: split-federated training of a scenario, kept in a folder that can be resumed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
+from cutwater.cli.plan import Json, ScenarioFile, read_option
+from cutwater.cli.rounds import Display, percent
+from cutwater.errors import PlanError
+from cutwater.units import show_seconds, show_size
+
+if TYPE_CHECKING:
+    from cutwater.train.study import Study
+    from cutwater.train.summary import Summary
+
+Workers = Annotated[
+    int | None, typer.Option(help="Processes that train side by side.", show_default="one for each core")
+]
+
+NO_ROUND = 1
+"""Exit code where no round reached its quorum."""
+INTERRUPTED = 130
+
+
+def train(
+    scenario: ScenarioFile,
+    *,
+    run: Annotated[Path, typer.Option(help="The folder that keeps the run; new, or empty.")],
+    rounds: Annotated[int | None, typer.Option(help="Instead of the scenario's number.", min=1)] = None,
+    planner: Annotated[str, typer.Option(help="As of `cutwater plan`; fedavg cuts nothing.")] = "exact",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
+    ] = None,
+    workers: Workers = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write scalars to DIR/tensorboard.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Train a scenario's model on its clients, each at its own cut, and keep every round in a folder.
+
+    Time is virtual: what the round would have taken on the scenario's devices and links. Beside it stands
+    what FedAvg would have taken for the same rounds. A run that was stopped, or killed at any moment, goes on
+    with --resume to the same bits. More rounds may be asked for then.
+
+    Exit codes: 0 done, 1 no round reached its quorum, 2 a mistake in what was asked, 130 interrupted.
+
+    Example: cutwater train examples/digits.toml --run runs/digits
+    """
+    from cutwater.engine.local import run as run_locally
+    from cutwater.train import metrics
+    from cutwater.train.summary import summary
+
+    options = dict(read_option(text) for text in option or ())
+    text, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
+    board = _tensorboard(run) if tensorboard else None
+    display = Display(study.train.rounds)
+    try:
+        with display:
+            run_locally(
+                study,
+                run,
+                workers=workers,
+                resume=resume,
+                scenario=text,
+                callbacks=[display.round, *([board] if board else [])],
+                say=display.say,
+                watch=display.session,
+            )
+    except KeyboardInterrupt:
+        _say_how_to_resume(scenario, run, rounds, planner, option or [])
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if board is not None:
+            board.close()
+    rows = metrics.read(run / "metrics.jsonl")
+    result = summary(rows)
+    rival = _fedavg(study, len(rows))
+    if json_:
+        print_json(_json(run, study, result, rival))
+    else:
+        _show(run, study, result, rival)
+    if result.rounds and result.failed == result.rounds:
+        raise typer.Exit(NO_ROUND)
+
+
+def load_study(
+    path: Path, *, planner: str = "exact", options: dict[str, Any] | None = None, rounds: int | None = None
+) -> "tuple[str, Study]":
+    """A scenario's text and its study; an unknown planner is refused before anything is built."""
+    from cutwater.plan.planners import planner as find_planner
+    from cutwater.scenario.file import load_scenario
+    from cutwater.scenario.study import study_of
+
+    find_planner(planner)
+    scenario = load_scenario(path)
+    with err.status("loading data, building and profiling the model"):
+        study = study_of(scenario, planner=planner, planner_options=options, rounds=rounds, say=err.print)
+    return path.read_text(encoding="utf-8"), study
+
+
+def _tensorboard(run: Path) -> Any:
+    from cutwater.train.tensorboard import TensorBoard
+
+    return TensorBoard(run / "tensorboard")
+
+
+def _say_how_to_resume(
+    scenario: Path, run: Path, rounds: int | None, planner: str, options: list[str]
+) -> None:
+    import shlex
+
+    from cutwater.train import metrics
+
+    done = len(metrics.read(run / "metrics.jsonl"))
+    parts = ["cutwater", "train", str(scenario), "--run", str(run), "--resume"]
+    parts += ["--rounds", str(rounds)] if rounds is not None else []
+    parts += ["--planner", planner] if planner != "exact" else []
+    for option in options:
+        parts += ["--option", option]
+    err.print(f"stopped; {done} rounds are kept. Go on with:", markup=False)
+    err.print(f"  {shlex.join(parts)}", markup=False, soft_wrap=True)
+
+
+class _Rival:
+    """FedAvg's clock over the same rounds, or why it has none."""
+
+    def __init__(self, seconds: float | None, failed: int = 0, reason: str | None = None) -> None:
+        self.seconds, self.failed, self.reason = seconds, failed, reason
+
+
+def _fedavg(study: "Study", rounds: int) -> _Rival:
+    from cutwater.train.run import by_the_clock
+
+    try:
+        outcomes = list(by_the_clock(study.with_planner("fedavg"), rounds))
+    except PlanError as error:
+        return _Rival(None, reason=str(error))
+    return _Rival(
+        sum(outcome.seconds for outcome in outcomes), sum(outcome.failed is not None for outcome in outcomes)
+    )
+
+
+def _json(run: Path, study: "Study", result: "Summary", rival: _Rival) -> dict[str, Any]:
+    return {
+        "run": str(run),
+        "planner": study.planner,
+        **result.to_json(),
+        "fedavg": {
+            "virtual_seconds": rival.seconds,
+            "failed": rival.failed,
+            "speed_up": _speed_up(result, rival),
+            "reason": rival.reason,
+        },
+    }
+
+
+def _speed_up(result: "Summary", rival: _Rival) -> float | None:
+    return rival.seconds / result.virtual_seconds if rival.seconds and result.virtual_seconds else None
+
+
+def _show(run: Path, study: "Study", result: "Summary", rival: _Rival) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for label, value in _lines(study, result, rival):
+        table.add_row(label, escape(value))
+    table.add_row("kept in", escape(str(run)))
+    console.print(table)
+
+
+def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, str]]:
+    failed = f", {result.failed} of them below quorum" if result.failed else ""
+    lines = [("rounds", f"{result.rounds}{failed}")]
+    if result.accuracy is not None and result.best_accuracy is not None:
+        lines.append(("accuracy", f"{percent(result.accuracy)} (best {percent(result.best_accuracy)})"))
+    if result.loss is not None:
+        lines.append(("training loss", f"{result.loss:.4g}"))
+    lines.append(("virtual time", f"{show_seconds(result.virtual_seconds)} by planner {study.planner}"))
+    if study.planner != "fedavg":
+        lines.append(("FedAvg's clock", _rival_line(result, rival)))
+    if result.estimate is not None:
+        estimate = result.estimate
+        lines.append(
+            (
+                "plan against truth",
+                f"off by {percent(estimate.mean)} on average, {percent(estimate.worst)} at worst "
+                f"(round {estimate.worst_round})",
+            )
+        )
+    if result.lost:
+        lines.append(("lost updates", f"{result.lost}, by dropout or too late"))
+    lines.append(("traffic", f"{show_size(result.bytes_up * 8)} up, {show_size(result.bytes_down * 8)} down"))
+    lines.append(("time here", show_seconds(result.wall_seconds)))
+    return lines
+
+
+def _rival_line(result: "Summary", rival: _Rival) -> str:
+    ratio = _speed_up(result, rival)
+    if rival.seconds is None:
+        return f"none: {rival.reason}"
+    failed = f", with {rival.failed} rounds below quorum" if rival.failed else ""
+    times = f", {ratio:.2f} × ours" if ratio else ""
+    return f"{show_seconds(rival.seconds)} for the same rounds{times}{failed}"

@@ -1,0 +1,90 @@
+"""`cutwater verify`: are the weights the same bits wherever the model is cut?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress
+from cutwater.cli.plan import Json, ScenarioFile, read_option
+from cutwater.cli.train import Workers, load_study
+
+if TYPE_CHECKING:
+    from cutwater.train.study import Study
+    from cutwater.train.verify import Check
+
+
+def verify(
+    scenario: ScenarioFile,
+    *,
+    rounds: Annotated[int, typer.Option(help="How many rounds to train.", min=1)] = 3,
+    planner: Annotated[str, typer.Option(help="Whose cuts to try.")] = "exact",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
+    ] = None,
+    workers: Workers = None,
+    json_: Json = False,
+) -> None:
+    """Train the same rounds as FedAvg, with the plan's cuts and with random cuts: do the bits agree?
+
+    Exit codes: 0 they do, 1 they don't, 2 a mistake in what was asked.
+
+    Example: cutwater verify examples/digits.toml --rounds 5
+    """
+    options = dict(read_option(text) for text in option or ())
+    _, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
+    checks = _run(study, rounds, workers)
+    good = all(check.agrees for check in checks)
+    if json_:
+        print_json(
+            {"scenario": str(scenario), "agrees": good, "rounds": [check.to_json() for check in checks]}
+        )
+    else:
+        _show(checks, study)
+    if not good:
+        raise typer.Exit(1)
+
+
+def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
+    from cutwater.engine.local import LocalEngine, sensible_workers
+    from cutwater.train.verify import verify as check_rounds
+
+    engine = LocalEngine(study.job(), study.test(), workers or sensible_workers(study))
+    try:
+        with progress() as bar:
+            task = bar.add_task("training each round in three ways", total=rounds)
+            checks = []
+            for check in check_rounds(study, engine, rounds):
+                checks.append(check)
+                bar.advance(task)
+        return checks
+    finally:
+        engine.close()
+
+
+def _show(checks: "list[Check]", study: "Study") -> None:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Round", justify="right")
+    for name in checks[0].digests:
+        table.add_column(escape(name), no_wrap=True)
+    table.add_column("Bits")
+    for check in checks:
+        table.add_row(
+            str(check.round),
+            *(digest[:16] for digest in check.digests.values()),
+            "agree" if check.agrees else "DIFFER",
+        )
+    console.print(table)
+    for name in list(checks[0].cuts)[1:]:
+        used = sorted({cut for check in checks for cut in check.cuts[name]})
+        layers = len(study.model)
+        console.print(f"{name}: cuts {', '.join(map(str, used))} of {layers}", style="dim", markup=False)
+    wrong = [check for check in checks if not check.agrees]
+    if not wrong:
+        console.print(f"all {len(checks)} rounds agree bit for bit")
+    for check in wrong[:1]:
+        for name, tensor in check.differs.items():
+            text = f"round {check.round}: {name} gives another {tensor!r} than FedAvg"
+            console.print(text, markup=False, soft_wrap=True)

@@ -1,0 +1,38 @@
+"""The curves of runs: accuracy by round, where cuts change nothing, and by virtual time, where they do."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cutwater.report.figures import OTHER, PLANNER_COLOURS, dress, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLES = ("-", "--", ":", "-.")
+
+Curve = tuple[str, str, Sequence[Mapping[str, Any]]]
+"""(label, planner, lines of metrics.jsonl)."""
+
+
+def draw_runs(curves: Sequence[Curve]) -> "Figure":
+    """Two panels with the test accuracy of each run."""
+    figure, _ = new_figure(7.2, 2.9)
+    figure.clear()
+    panels = figure.subplots(1, 2, sharey=True)
+    for place, (label, planner, rows) in enumerate(curves):
+        known = [row for row in rows if row["accuracy"] is not None]
+        for axes, key in zip(panels, ("round", "virtual_seconds"), strict=True):
+            axes.plot(
+                [row[key] for row in known],
+                [100 * row["accuracy"] for row in known],
+                _STYLES[place % len(_STYLES)],
+                color=PLANNER_COLOURS.get(planner, OTHER),
+                linewidth=1.6,
+                label=label,
+            )
+    for axes, name in zip(panels, ("Round", "Virtual time (s)"), strict=True):
+        dress(axes)
+        axes.set_xlabel(name)
+    panels[0].set_ylabel("Test accuracy (%)")
+    panels[1].legend(frameon=False, loc="lower right")
+    return figure
