@@ -1,6 +1,7 @@
 """What the commands share: where tables, JSON, progress and complaints go."""
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -9,7 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cutwater.errors import CutwaterError
 
-out = Console(highlight=False)
+# In a pipe there is no width to keep to, and no cell of a table may be cut short.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+
+out = Console(highlight=False, width=_WIDTH)
 """Results for people."""
 err = Console(stderr=True, highlight=False)
 """Progress and complaints: never mixed into results."""

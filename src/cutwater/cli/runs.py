@@ -149,5 +149,4 @@ def _show(entries: list[Entry], base: Entry, target: float | None) -> None:
             "-" if ratio is None else f"{ratio:.2f} ×",
             "base" if entry is base else f"{_same_rounds(entry, base)} of {shared}",
         )
-    # In a pipe there is no width to keep to, and cells must not be cut short.
-    console.print(table, width=None if console.is_terminal else 200)
+    console.print(table)
