@@ -12,7 +12,7 @@ help: ## show the targets
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot,web,dev]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## make the virtual environment

@@ -7,7 +7,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "cutwater"
 BASE = ("errors", "units", "jsonfile")
-ORDER = (*BASE, "model", "profile", "plan", "data", "train", "scenario", "engine", "report", "reproduce", "cli")
+ORDER = (
+    *BASE,
+    "model",
+    "profile",
+    "plan",
+    "data",
+    "train",
+    "scenario",
+    "engine",
+    "report",
+    "reproduce",
+    "web",
+    "cli",
+)
 PURE = ("errors.py", "units.py", "profile/values.py", "profile/fit.py", "plan/", "scenario/")
 """What must work without torch: planning from a saved profile."""
 FILES = sorted(ROOT.rglob("*.py"))

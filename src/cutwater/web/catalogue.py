@@ -1,0 +1,121 @@
+"""The models that a page may plan for: the zoo by name, saved profiles of one folder, what the owner gave.
+
+A request can name a model but never code: no "package.module:function", no path.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from cutwater.errors import CutwaterError, ModelError, ScenarioError, suggest
+from cutwater.profile.values import FORMAT, Profile
+from cutwater.report.run_folder import Folder, read_document
+from cutwater.scenario.file import ModelSpec, Scenario
+
+ZOO = (
+    "cnn",
+    "efficientnet_v2_l",
+    "efficientnet_v2_m",
+    "efficientnet_v2_s",
+    "mlp",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "text_transformer",
+    "vit_tiny",
+)
+"""Written out so that the page opens without importing torch; a test holds it against the zoo."""
+GIVEN = "given"
+"""What a page calls the model of the scenario it was started with, if that is not one of the zoo."""
+MOST_PROFILES = 200
+
+
+class Catalogue:
+    """Profiles by what a page asks for; those of zoo models are counted once and kept."""
+
+    def __init__(self, profiles: Folder | None = None, given: Scenario | None = None) -> None:
+        self._folder, self._given, self._counting = profiles, given, Lock()
+
+    @property
+    def given(self) -> Mapping[str, Any] | None:
+        """The [model] table or profile key of the owner's scenario, where only the owner may name it."""
+        if self._given is None or (self._given.model is not None and is_zoo(self._given.model)):
+            return None
+        if self._given.model is None:
+            return {"profile": str(self._given.profile_path)}
+        table = {key: value for key, value in vars(self._given.model).items() if value is not None}
+        return {"model": table}
+
+    def profiles(self) -> list[str]:
+        """The saved profiles that can be chosen."""
+        if self._folder is None:
+            return []
+        names = [entry.name for entry in self._folder.entries() if entry.name.endswith(".json")][
+            :MOST_PROFILES
+        ]
+        return [name for name in names if (read_document(self._folder, name) or {}).get("format") == FORMAT]
+
+    def check(self, model: Mapping[str, Any]) -> None:
+        """Refuse a [model] table that only the owner of this machine may use."""
+        name = model.get("name")
+        if isinstance(name, str) and name not in ZOO:
+            raise ModelError(
+                f"model {name!r} is not one that this page may run; {suggest(name, ZOO)}; your own model "
+                "comes in as a profile: cutwater profile package.module:function --out FILE.json"
+            )
+        if model.get("options"):
+            raise ModelError(
+                "a page takes no options of a model: save a profile with them "
+                "(cutwater profile NAME --option … --out FILE.json) and choose it"
+            )
+
+    def counted(self, spec: ModelSpec, batch_size: int) -> Profile:
+        """The profile of a zoo model."""
+        with self._counting:  # two drags must not count the same model twice
+            try:
+                return _count(
+                    spec.name, spec.input, spec.classes, spec.count, spec.kappa, batch_size, spec.optimizer
+                )
+            except CutwaterError:
+                raise
+            except Exception as error:
+                raise ModelError(
+                    f"{spec.name} with input {spec.input!r} can't be profiled ({type(error).__name__}): "
+                    "try another input"
+                ) from error
+
+    def saved(self, name: object) -> Profile:
+        """A saved profile by its name in the folder, or the owner's."""
+        if name == GIVEN and self.given is not None and self._given is not None:
+            return self._given.profile
+        if not isinstance(name, str) or self._folder is None or name not in self.profiles():
+            known = ", ".join(self.profiles()) or "none (start with --profiles DIR to offer some)"
+            raise ScenarioError(f"there is no saved profile {name!r} here: known are {known}")
+        return Profile.from_json(read_document(self._folder, name), name)
+
+
+def is_zoo(spec: ModelSpec) -> bool:
+    """Whether a page may ask for this model by name."""
+    return spec.name in ZOO and not spec.options
+
+
+@lru_cache(maxsize=64)
+def _count(
+    name: str,
+    input_: str,
+    classes: int | None,
+    count: str,
+    kappa: float | None,
+    batch_size: int,
+    optimizer: str,
+) -> Profile:
+    from cutwater.profile.count import profile_model
+
+    settings: dict[str, Any] = {
+        "count": count,
+        "kappa": kappa,
+        "batch_size": batch_size,
+        "optimizer": optimizer,
+    }
+    return profile_model(name, input_, classes, **settings)

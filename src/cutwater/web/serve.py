@@ -1,0 +1,84 @@
+"""Starting the server: where it listens, its token, and the first page ready before the first visitor."""
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+
+from cutwater.errors import CutwaterError, EngineError
+from cutwater.report.run_folder import Folder
+from cutwater.scenario.file import Scenario
+from cutwater.web.answers import warm_up
+from cutwater.web.app import Site
+from cutwater.web.catalogue import Catalogue, is_zoo
+from cutwater.web.state import from_scenario, from_toml, read_asked
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server's socket, bound but not yet served, and the link to open."""
+
+    socket: socket.socket
+    host: str
+    token: str | None
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser."""
+        port = self.socket.getsockname()[1]
+        host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(self.host, self.host)
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{port}/" + (f"?token={self.token}" if self.token else "")
+
+
+def listen(host: str | None, port: int) -> Listening:
+    """Bind to this machine alone, or, where a host is given, to that and with a token."""
+    token = secrets.token_urlsafe(24) if host is not None else None
+    name = host or LOOPBACK
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise EngineError(
+            f"can't listen on {name} port {port} ({error.strerror or error}): try another --port, or 0"
+        ) from error
+    return Listening(bound, name, token)
+
+
+def make_site(scenario: Scenario | None, runs: Folder | None, profiles: Folder | None) -> Site:
+    """What to offer: the owner's scenario, or the paper's ten clients."""
+    catalogue = Catalogue(profiles, scenario)
+    if scenario is None:
+        text = files("cutwater.web").joinpath("assets", "start.toml").read_text(encoding="utf-8")
+        return Site(from_toml(text, catalogue), catalogue, runs)
+    named = scenario.model is not None and is_zoo(scenario.model)
+    start = from_scenario(scenario) if named else from_scenario(scenario, profile="given")
+    return Site(start, catalogue, runs)
+
+
+def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda: None) -> None:
+    """Serve until interrupted."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
+    app = site.app(listening.host, listening.token)
+    threading.Thread(target=_warm, args=(site,), daemon=True).start()
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, limit_concurrency=100, server_header=False
+    )
+    started()
+    uvicorn.Server(config).run(sockets=[listening.socket])
+
+
+def _warm(site: Site) -> None:
+    """Import torch, count the first model and load compiled code while the browser opens."""
+    with suppress(CutwaterError):  # the page shows the sentence
+        warm_up(read_asked(site.start, site.catalogue))

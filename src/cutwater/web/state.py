@@ -1,0 +1,257 @@
+"""What a page asks for, checked like any scenario, and a scenario as a page holds it.
+
+The page sends everything with every request (a link holds it, too), so the server keeps no state of its own::
+
+    model     a [model] table of the zoo, or profile: the name of a saved one
+    server    "3000 GFLOPS"
+    session   a [session] table
+    fleet     {csv: text} or {draw: a [fleet] table}
+    planner   by name
+    rates, devices, min_cut    what the sliders add: factors, and a least cut for all
+    sections  what planning does not read, carried along
+"""
+
+import csv
+import io
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cutwater.errors import FileFormatError, PlanError, ScenarioError, suggest
+from cutwater.plan.fleet import Fleet
+from cutwater.plan.planners import solve
+from cutwater.plan.problem import Problem
+from cutwater.plan.value import Plan
+from cutwater.scenario.clients import KEYS as CLIENT_KEYS
+from cutwater.scenario.clients import fleet_from_rows
+from cutwater.scenario.file import LATER, Scenario, read_scenario
+from cutwater.scenario.generate import read_fleet
+from cutwater.scenario.keys import as_table, check_keys, number, required, text, whole
+from cutwater.web.catalogue import GIVEN, Catalogue
+from cutwater.web.quantities import client_row, quantity
+from cutwater.web.toml import to_toml
+
+PLANNERS = ("exact", "alternating", "fedavg", "splitfed", "splitfed-best", "greedy", "random")
+"""Those that come with Cutwater and end soon; a request never loads someone's planner."""
+MOST_CLIENTS = 100_000
+FACTORS = (1e-3, 1e3)
+_KEYS = (
+    "v",
+    "model",
+    "profile",
+    "server",
+    "session",
+    "fleet",
+    "planner",
+    "rates",
+    "devices",
+    "min_cut",
+    "sections",
+)
+_HERE = "the scenario"
+_NOWHERE = Path("no-folder")
+_ANY_FLEET = {"clients": 1, "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 1}
+"""Stands in while the rest is checked: the clients are read apart, and only when they change."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A scenario and a planner, as a page asks for them."""
+
+    body: Mapping[str, Any]
+    problem: Problem
+    planner: str
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The real planner's answer."""
+        return solve(self.problem, self.planner)
+
+    @property
+    def as_drawn(self) -> bool:
+        """Whether the fleet is as its [fleet] table draws it."""
+        moved = any(self.body.get(key, 1) != 1 for key in ("rates", "devices", "min_cut"))
+        return "draw" in self.body["fleet"] and not moved
+
+
+def read_asked(body: object, catalogue: Catalogue) -> Asked:
+    """Check what a page sends, or say in one sentence what is wrong with it."""
+    body = as_table(body, _HERE)
+    check_keys(body, _KEYS, _HERE)
+    tables: dict[str, Any] = {
+        "server": {"compute": required(body, "server", _HERE, '"3000 GFLOPS"')},
+        "session": required(body, "session", _HERE, "a [session] table"),
+        "fleet": _ANY_FLEET,
+        **{key: body[key] for key in ("model", "profile") if key in body},
+    }
+    if "model" in body:
+        catalogue.check(as_table(body["model"], "[model]"))
+    scenario = read_scenario(tables, _HERE, _NOWHERE)
+    profile = (
+        catalogue.counted(scenario.model, scenario.session.batch_size)
+        if scenario.model is not None
+        else catalogue.saved(body["profile"])
+    )
+    fleet = _adjust(read_clients(required(body, "fleet", _HERE, "clients")), body)
+    planner = text(body.get("planner", "exact"), "the planner")
+    if planner not in PLANNERS:
+        raise PlanError(f"there is no planner {planner!r} on this page: {suggest(planner, PLANNERS)}")
+    return Asked(body, Problem(profile, fleet, scenario.server, scenario.session), planner)
+
+
+def read_clients(table: object) -> Fleet:
+    """The clients: pasted, or drawn."""
+    table = as_table(table, "the fleet")
+    check_keys(table, ("csv", "draw"), "the fleet")
+    if "draw" in table:
+        spec = read_fleet(table["draw"], "[fleet]")
+        _check_count(spec.clients)
+        return spec.generate()
+    return _fleet_from_csv(text(table.get("csv"), "the pasted CSV"))
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_CLIENTS:
+        raise ScenarioError(
+            f"the fleet has {count:,} clients, but a page shows {MOST_CLIENTS:,} at most: use cutwater plan"
+        )
+
+
+def _adjust(fleet: Fleet, body: Mapping[str, Any]) -> Fleet:
+    """What the sliders say, on top of the fleet."""
+    rates, devices = (_factor(body.get(key, 1), key) for key in ("rates", "devices"))
+    least = whole(body.get("min_cut", 1), "min_cut of all clients")
+    if rates == devices == least == 1:
+        return fleet
+    columns = {"up": fleet.up * rates, "down": fleet.down * rates, "compute": fleet.compute * devices}
+    return fleet.replace(**columns, min_cut=np.maximum(fleet.min_cut, least))
+
+
+def _factor(value: object, what: str) -> float:
+    factor = number(value, f"the factor of all {what}")
+    low, high = FACTORS
+    if not low <= factor <= high:
+        raise ScenarioError(f"the factor of all {what} is {factor:g}, but must be from {low:g} to {high:g}")
+    return factor
+
+
+def csv_rows(content: str) -> list[dict[str, Any]]:
+    """The rows of a CSV text; commas, semicolons and a spreadsheet's tabs all separate."""
+    first = content.lstrip("\ufeff \r\n").partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.DictReader(
+        io.StringIO(content.lstrip("\ufeff \r\n")), delimiter=delimiter, skipinitialspace=True
+    )
+    rows: list[dict[str, Any]] = []
+    try:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        if "compute" not in header:
+            raise ScenarioError(
+                f"the CSV starts with {first.strip()[:80]!r}, but its first line must name the columns, "
+                "such as name,compute,rate,samples"
+            )
+        check_keys(dict.fromkeys(header), CLIENT_KEYS, "the CSV")
+        for row in reader:
+            if None in row or None in row.values():
+                raise FileFormatError(
+                    f"line {reader.line_num} of the CSV has more or fewer cells than the first line"
+                )
+            rows.append(row)
+            _check_count(len(rows))
+    except csv.Error as error:
+        raise FileFormatError(f"the CSV can't be read: {error}") from error
+    return rows
+
+
+@lru_cache(maxsize=8)
+def _fleet_from_csv(content: str) -> Fleet:
+    return fleet_from_rows(csv_rows(content), "the CSV")
+
+
+def to_csv(fleet: Fleet) -> str:
+    """A fleet as CSV that reads back the same; only columns that say something."""
+    rows = [client_row(fleet, k) for k in range(len(fleet))]
+    used = [key for key in CLIENT_KEYS if any(key in row for row in rows)]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, used, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        cuts = row.get("forbidden")
+        writer.writerow(row | ({"forbidden": " ".join(map(str, cuts))} if cuts else {}))
+    return out.getvalue()
+
+
+def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
+    """What a page holds, from a scenario file that someone uploads: it may name no file and no code."""
+    try:
+        tables = tomllib.loads(content)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FileFormatError(f"the file is not TOML: {error}") from error
+    if "clients" in tables:
+        raise ScenarioError(
+            f"the scenario takes its clients from {tables['clients']!r}, which a page does not read: "
+            "load the scenario, then paste the CSV"
+        )
+    if "model" in tables:
+        catalogue.check(as_table(tables["model"], "[model]"))
+    if "profile" in tables:
+        catalogue.saved(tables["profile"])
+    fleet = tables.get("fleet")
+    if isinstance(fleet, Mapping) and isinstance(fleet.get("clients"), int):
+        _check_count(fleet["clients"])
+    return from_scenario(read_scenario(tables, _HERE, _NOWHERE), profile=tables.get("profile"))
+
+
+def from_scenario(scenario: Scenario, profile: str | None = None) -> dict[str, Any]:
+    """What a page holds; ``profile`` is the name that a page knows the model by if it is not of the zoo."""
+    session = {key: value for key, value in vars(scenario.session).items() if value is not None}
+    fleet: dict[str, Any] = {"csv": ""}
+    if scenario.generator is not None:
+        spec = scenario.generator
+        fleet = {"draw": {"clients": spec.clients, "seed": spec.seed, **spec.columns}}
+    else:
+        fleet["csv"] = to_csv(scenario.fleet)
+    model: dict[str, Any] = {"profile": profile or GIVEN}
+    if profile is None and scenario.model is not None:
+        model = {"model": {key: value for key, value in vars(scenario.model).items() if value is not None}}
+    compute = scenario.server.compute
+    return {
+        **model,
+        "server": quantity("compute", compute) if compute else "0 GFLOPS",
+        "session": session,
+        "fleet": fleet,
+        "planner": "exact",
+        **({"sections": _as_json(scenario.sections)} if scenario.sections else {}),
+    }
+
+
+def _as_json(sections: Mapping[str, Any]) -> Any:
+    """What a page can carry along: a date becomes text."""
+    try:
+        return json.loads(json.dumps(sections, default=str, allow_nan=False))
+    except ValueError as error:
+        raise ScenarioError("the scenario holds a number that is infinite or none: leave it out") from error
+
+
+def export_toml(asked: Asked, catalogue: Catalogue) -> str:
+    """The scenario as a file for every command; what the sliders changed is written into the clients."""
+    body, fleet = asked.body, asked.problem.fleet
+    given = catalogue.given if body.get("profile") == GIVEN else None
+    model = given or {key: body[key] for key in ("profile", "model") if key in body}
+    clients = (
+        {"fleet": body["fleet"]["draw"]}
+        if asked.as_drawn
+        else {"client": [client_row(fleet, k) for k in range(len(fleet))]}
+    )
+    sections = as_table(body.get("sections", {}), "the other sections")
+    check_keys(sections, LATER, "the other sections")
+    return to_toml(
+        {**model, "server": {"compute": body["server"]}, "session": body["session"], **sections, **clients}
+    )
