@@ -160,7 +160,7 @@ def test_sweeps_over_server_rate_and_clients(run, folder, option, value, count):
     code, out, _ = run("sweep", option, value, "--points", "7", "--json", "--plot", str(figure))
     data = json.loads(out)
     assert (code, data["swept"], len(data["points"])) == (0, option[2:], count)
-    latencies = [point["latency"]["exact"] for point in data["points"]]
+    latencies = [round(point["latency"]["exact"], 6) for point in data["points"]]
     assert latencies == sorted(latencies, reverse=option != "--clients")
     assert all(
         point["latency"]["exact"] <= point["latency"]["fedavg"] * (1 + 1e-9) for point in data["points"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from plan_cases import alone, make_profile, need, network_like, problems, random_problem
 
 from cutwater.errors import PlanError
+from cutwater.plan import exact as exact_module
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client
@@ -113,6 +114,29 @@ def test_need_is_met_exactly_on_large_fleets(count, limits):
     assert (plan.latencies <= best * (1 + 1e-9)).all()  # with its share, no client has a better cut
     assert plan.gap <= 1e-9
     assert plan.shares.sum() <= problem.server.compute * (1 + 1e-12)
+
+
+@settings(deadline=None, max_examples=150)
+@given(problem=problems(max_clients=8), leftover=st.sampled_from(["lexicographic", "none"]))
+def test_looking_only_at_clients_that_may_need_the_server_changes_nothing(problem, leftover):
+    """What large fleets get: a bound from the slowest few says whom to look at."""
+    everyone = exact(problem, leftover=leftover)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_module, "MANY", 1)
+        few = exact(problem, leftover=leftover)
+    assert few.latencies == pytest.approx(everyone.latencies, rel=1e-9)
+    assert few.lower_bound == pytest.approx(everyone.lower_bound, rel=1e-9)
+    assert few.gap <= 1e-9
+
+
+@pytest.mark.parametrize("per_client", [1e6, 3e9, 300e9, 1e13])
+def test_a_large_fleet_is_planned_like_a_small_one(monkeypatch, per_client):
+    rng = np.random.default_rng(5)
+    problem = random_problem(rng, network_like(), exact_module.MANY + 1, per_client=per_client)
+    plan = exact(problem)
+    monkeypatch.setattr(exact_module, "MANY", 10**9)
+    assert plan.latencies == pytest.approx(exact(problem).latencies, rel=1e-9)
+    assert plan.gap <= 1e-9
 
 
 def test_clients_with_the_same_limits_share_a_pattern():

@@ -165,7 +165,7 @@ def test_an_unknown_planner_is_refused_with_a_suggestion():
         (3, -1.0, "gave client 'c1' share -1.0"),
         (3, float("nan"), "gave client 'c1' share nan"),
         (3, 1e15, "shares out 6 PFLOPS, but the server has"),
-        (3, 0.0, "gave client 'c1' cut 3 but no share"),
+        (3, 0.0, "gave client 'c1' share 0.0 at cut 3"),
     ],
 )
 def test_a_planner_that_breaks_the_rules_is_found_out(cuts, shares, message):

@@ -18,14 +18,18 @@ from cutwater.errors import PlanError
 from cutwater.plan import kernel
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.problem import Problem
-from cutwater.plan.root import Bracket, smallest_feasible
-from cutwater.plan.tables import Tables, tables
+from cutwater.plan.root import TOLERANCE, Bracket, smallest_feasible
+from cutwater.plan.tables import CutTables, Tables, without_server
 from cutwater.plan.value import Plan, assemble
 
 Leftover = Literal["lexicographic", "none"]
 
 ROUNDING = 1e-11
 """What the lower bound gives away, relatively, to the rounding of sums over a million clients."""
+
+
+MANY = 8192
+"""From so many clients on, it pays to find out first which ones can need the server at all."""
 
 
 def exact(problem: Problem, *, leftover: Leftover = "lexicographic") -> Plan:
@@ -37,20 +41,71 @@ def exact(problem: Problem, *, leftover: Leftover = "lexicographic") -> Plan:
     """
     if leftover not in ("lexicographic", "none"):
         raise PlanError(f"leftover is {leftover!r}, but must be 'lexicographic' or 'none'")
-    table = tables(problem)
-    found = _solve(table, problem.server.compute)
-    if leftover == "lexicographic":
-        target, alone = _lexicographic(table, found, problem.server.compute)
-    else:
-        target, alone = found.latency, table.alone
-    cuts, shares = _assign(table, target, alone, problem.server.compute)
+    F = problem.server.compute
+    alone, cuts = without_server(problem)
+    field = _Field(problem, alone, CutTables.of(problem))
+    part = field.needy(F)
+    found = _solve(part.table, F)
+    target, needs = found.latency, part.table.alone
+    while leftover == "lexicographic" and F > 0:
+        target, needs = _lexicographic(part.table, found, F)
+        if target >= part.others:
+            break
+        # What is left over reaches further down than the clients looked at so far.
+        part = field.slowest(8 * len(part.clients))
+        found = _solve(part.table, F)
+    split, cut, share = _assign(part.table.with_alone(needs), target, F)
+    shares = np.zeros(len(problem))
+    cuts[part.clients[split]], shares[part.clients[split]] = cut, share
     bound = found.lower_bound * (1 - ROUNDING)
     return assemble(problem, "exact", cuts, shares, lower_bound=bound, outcome="optimal")
 
 
 def certified_bound(problem: Problem) -> float:
     """A latency that no plan for this problem can beat, within 1e-9 of the optimum."""
-    return _solve(tables(problem), problem.server.compute).lower_bound * (1 - ROUNDING)
+    field = _Field(problem, without_server(problem)[0], CutTables.of(problem))
+    F = problem.server.compute
+    return _solve(field.needy(F).table, F).lower_bound * (1 - ROUNDING)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The slower clients of a problem, laid out for the inner loops."""
+
+    clients: Ints
+    table: Tables
+    others: float
+    """No other client's T̃ is above this."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """All clients of a problem, of which tables are laid out only for those that matter."""
+
+    problem: Problem
+    alone: Floats
+    by_cut: CutTables
+
+    def slowest(self, count: int) -> _Part:
+        """So many clients with the largest T̃."""
+        if count >= len(self.alone):
+            return self._part(np.arange(len(self.alone)), -np.inf)
+        order = np.argpartition(self.alone, -count)
+        return self._part(order[-count:], float(self.alone[order[:-count]].max()))
+
+    def needy(self, F: float) -> _Part:
+        """The clients that may need a share at the optimum; the others have T̃_k below it.
+
+        The optimum of a few clients with the whole server for themselves is a lower bound of the optimum of
+        all, so whoever is done alone by then needs nothing. The slowest few give the best bound.
+        """
+        if len(self.alone) < MANY or F == 0:
+            return self.slowest(len(self.alone))
+        bound = _solve(self.slowest(max(len(self.alone) // 64, 1)).table, F).lower_bound
+        return self._part(np.flatnonzero(self.alone >= bound), bound)
+
+    def _part(self, clients: Ints, others: float) -> _Part:
+        return _Part(clients, Tables.of(self.problem, self.by_cut, self.alone, clients), others)
 
 
 @dataclass(frozen=True)
@@ -64,48 +119,46 @@ class _Optimum:
 
 
 def _solve(table: Tables, F: float) -> _Optimum:
+    alone = table.alone
     if F == 0:
-        slowest = float(table.alone.max())
-        return _Optimum(slowest, slowest, None, np.full_like(table.alone, np.inf))
-    least = np.empty_like(table.alone)
-    ceiling = kernel.extremes(
-        table.pattern, table.weights, table.alone, table.rows, F / len(table.alone), least
-    )
-    helped = table.alone > least
-    slowest = float(table.alone.max(where=~helped, initial=0.0))
+        slowest = float(alone.max())
+        return _Optimum(slowest, slowest, None, np.full_like(alone, np.inf))
+    least = np.empty_like(alone)
+    ceiling = kernel.extremes(table.pattern, table.weights, alone, table.by_cut.rows, F / len(alone), least)
+    helped = alone > least
+    slowest = float(alone.max(where=~helped, initial=0.0))
     if not helped.any():
         return _Optimum(slowest, slowest, None, least)
     floor = float(least.max(where=helped, initial=0.0))
-    alone = np.where(helped, table.alone, -np.inf)
-    shared = _search(table, alone, F, floor, ceiling)
+    shared = _search(table.with_alone(np.where(helped, alone, -np.inf)), F, floor, ceiling)
     return _Optimum(max(slowest, shared.high), max(slowest, shared.low), shared, least)
 
 
-def _search(table: Tables, alone: Floats, F: float, floor: float, ceiling: float) -> Bracket:
+def _search(table: Tables, F: float, floor: float, ceiling: float) -> Bracket:
+    alone = table.alone
     jumps = np.sort(alone[(alone > floor) & (alone < ceiling)])
-    return smallest_feasible(_Demand(table, alone, F, floor), F, floor, ceiling, jumps)
+    return smallest_feasible(_Demand(table, F, floor), F, floor, ceiling, jumps)
 
 
 class _Demand:
     """Σ need_k as a function of T, which drops the clients that can need nothing in the rest of a search."""
 
-    def __init__(self, table: Tables, alone: Floats, F: float, floor: float) -> None:
-        self._F, self._scaled = F, table.scaled
-        self._columns = (table.pattern, table.weights, alone)
+    def __init__(self, table: Tables, F: float, floor: float) -> None:
+        self._F, self._table = F, table
         self._only_above(floor)
 
     def __call__(self, T: float) -> tuple[float, float]:
-        at, below = kernel.demand(T, *self._columns, self._scaled)
+        table = self._table
+        at, below = kernel.demand(T, table.pattern, table.weights, table.alone, table.by_cut.scaled)
         if at > self._F:
             self._only_above(T)
         return float(at), float(below)
 
     def _only_above(self, T: float) -> None:
         """T is infeasible, so the search goes on above it, where clients with a smaller T̃ need nothing."""
-        needy = self._columns[2] >= T
+        needy = self._table.alone >= T
         if 4 * np.count_nonzero(needy) < 3 * len(needy):
-            pattern, weights, alone = self._columns
-            self._columns = (pattern[needy], weights[needy], alone[needy])
+            self._table = self._table.take(needy)
 
 
 def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Floats]:
@@ -116,7 +169,7 @@ def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Flo
     """
     alone = np.where(table.alone > found.least, table.alone, -np.inf)
     if found.shared is None or not found.shared.jump:
-        return found.latency if found.shared is None else found.shared.high, alone
+        return -np.inf if found.shared is None else found.shared.high, alone
     T = found.shared.high
     split = np.empty(len(alone), dtype=np.int64)
     first = np.flatnonzero(alone > T)
@@ -124,9 +177,8 @@ def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Flo
     rest = np.flatnonzero(np.isfinite(alone) & (alone <= T))
     order = rest[np.argsort(-alone[rest], kind="stable")]
     places = alone[order]
-    count, visited = kernel.sweep(
-        F, order, split, first.size, table.pattern, table.weights, alone, table.scaled
-    )
+    scaled = table.by_cut.scaled
+    count, visited = kernel.sweep(F, order, split, first.size, table.pattern, table.weights, alone, scaled)
     if visited == 0:
         return T, alone
     sharing = split[:count]
@@ -134,18 +186,25 @@ def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Flo
     alone[sharing] = np.inf
     ceiling = float(places[visited - 1])
     if not count:
-        return ceiling, alone
+        return (ceiling if visited < len(order) else -np.inf), alone
     floor = float(places[visited]) if visited < len(order) else float(found.least[sharing].max())
-    return _search(table, alone, F, floor, ceiling).high, alone
+    return _search(table.with_alone(alone), F, floor, ceiling).high, alone
 
 
-def _assign(table: Tables, target: float, alone: Floats, F: float) -> tuple[Ints, Floats]:
-    index = np.empty(len(alone), dtype=np.int64)
-    shares = np.empty(len(alone))
-    kernel.assign(target, table.pattern, table.weights, alone, table.rows, index, shares)
-    split = index >= 0
-    cuts = table.alone_cut.copy()
-    cuts[split] = table.cuts[index[split]]
-    used = float(shares.sum())
-    # Shares that fill the server exactly may add up to a rounding error more than it has.
-    return cuts, shares * (F / used) if used > F else shares
+def _assign(table: Tables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
+    """Which clients are split at the target, at which cut, with which share.
+
+    A client with hardly any time left for the server magnifies rounding, so the shares may add up to a trifle
+    more than there is; a target that is a trifle later mends that for everyone.
+    """
+    index = np.empty(len(table.alone), dtype=np.int64)
+    shares = np.empty(len(table.alone))
+    trifle = TOLERANCE / 2
+    while True:
+        kernel.assign(target, table.pattern, table.weights, table.alone, table.by_cut.rows, index, shares)
+        if shares.sum() <= F:
+            break
+        target *= 1 + trifle
+        trifle *= 2
+    split = np.flatnonzero(index >= 0)
+    return split, table.by_cut.cuts[index[split]], shares[split]

@@ -27,40 +27,39 @@ class Bracket:
 
 
 @dataclass
-class _Ends:
-    """Both ends of the bracket with y = supply/demand - 1, which is close to a straight line in T.
+class _Search:
+    """A bracket that closes: nothing below ``low`` is feasible, ``high`` is.
 
-    The end that stays while the other moves has its y damped (Anderson and Björck's rule), so that steps
-    converge faster than linearly from both sides.
+    Near its pole, the largest time that no share can shorten, demand is close to a straight line in
+    z = 1/(T - pole): exactly so if one client makes all of it, or one of them with the rest constant. So the
+    next guess is the secant's through the last two points in z.
     """
 
+    supply: float
+    pole: float
     low: float
     high: float
-    y_low: float
-    y_high: float
-    last: int = 0
+    points: list[tuple[float, float]]
+    """The last two (z, demand) with a finite demand."""
 
-    def secant(self) -> float:
-        if not np.isfinite(self.y_high):
-            return 0.5 * (self.low + self.high)
-        return self.low - self.y_low * (self.high - self.low) / (self.y_high - self.y_low)
+    def note(self, T: float, demand: float) -> None:
+        if np.isfinite(demand):
+            self.points = [*self.points[-1:], (1 / (T - self.pole), demand)]
 
-    def raise_low(self, T: float, y: float) -> None:
-        if self.last < 0:
-            self.y_high *= _damping(y, self.y_low)
-        self.low, self.y_low, self.last = T, y, -1
-
-    def lower_high(self, T: float, y: float) -> None:
-        if self.last > 0:
-            self.y_low *= _damping(y, self.y_high)
-        self.high, self.y_high, self.last = T, y, 1
+    def guess(self) -> float:
+        """Where demand should meet supply; NaN if the points don't tell."""
+        (z1, d1), (z2, d2) = self.points if len(self.points) == 2 else ((0.0, 0.0), *self.points)
+        if d1 == d2:
+            return np.nan
+        z = z2 + (self.supply - d2) * (z2 - z1) / (d2 - d1)
+        return self.pole + 1 / z if z > 0 else np.nan
 
 
 def smallest_feasible(demand: Demand, supply: float, low: float, high: float, jumps: Floats) -> Bracket:
     """Find the smallest T in (low, high] with demand(T) ≤ supply.
 
-    ``low`` must be infeasible, or the limit of infeasible T; ``high`` feasible but for rounding; ``jumps``
-    sorted. Every step is safe: it halves the bracket at least once in three.
+    ``low`` must be infeasible, or the limit of infeasible T where demand has its pole; ``high`` feasible but
+    for rounding; ``jumps`` sorted. Every step is safe: the bracket halves at least once in three.
     """
     at, below = demand(high)
     step = TOLERANCE
@@ -70,42 +69,35 @@ def smallest_feasible(demand: Demand, supply: float, low: float, high: float, ju
         at, below = demand(high)
     if below > supply:
         return Bracket(high, high, jump=True)
-    ends = _Ends(low, high, -1.0, _excess(supply, below))
+    search = _Search(supply, low, low, high, [])
+    search.note(high, below)
     slow = 0
-    while ends.high - ends.low > TOLERANCE * ends.high:
-        width = ends.high - ends.low
-        T = _propose(ends, jumps, stalled=slow >= 2)
+    while search.high - search.low > TOLERANCE * search.high:
+        width = search.high - search.low
+        T = _propose(search, jumps, stalled=slow >= 2)
         at, below = demand(T)
         if at > supply:
-            ends.raise_low(T, _excess(supply, at))
+            search.low = T
+            search.note(T, at)
         elif below > supply:
             return Bracket(T, T, jump=True)
         else:
-            ends.lower_high(T, _excess(supply, below))
-        slow = slow + 1 if ends.high - ends.low > 0.5 * width else 0
-    return Bracket(ends.low, ends.high, jump=False)
+            search.high = T
+            search.note(T, below)
+        slow = slow + 1 if search.high - search.low > 0.5 * width else 0
+    return Bracket(search.low, search.high, jump=False)
 
 
-def _propose(ends: _Ends, jumps: Floats, *, stalled: bool) -> float:
-    first, last = (
-        np.searchsorted(jumps, ends.low, side="right"),
-        np.searchsorted(jumps, ends.high, side="left"),
-    )
-    inside = jumps[first:last]
-    guess = 0.5 * (ends.low + ends.high) if stalled else ends.secant()
+def _propose(search: _Search, jumps: Floats, *, stalled: bool) -> float:
+    low, high = search.low, search.high
+    guess = search.guess()
+    if stalled or not low <= guess <= high:
+        guess = 0.5 * (low + high)
+    inside = jumps[np.searchsorted(jumps, low, side="right") : np.searchsorted(jumps, high, side="left")]
     if inside.size and stalled:
         return float(inside[inside.size // 2])
     if 0 < inside.size <= FEW:
         return float(inside[min(int(np.searchsorted(inside, guess)), inside.size - 1)])
     # A step at least this long from either end closes the bracket as soon as the guess is that good.
-    margin = min(0.5 * TOLERANCE * ends.high, 0.25 * (ends.high - ends.low))
-    return min(max(guess, ends.low + margin), ends.high - margin)
-
-
-def _excess(supply: float, demand: float) -> float:
-    return supply / demand - 1 if demand > 0 else np.inf
-
-
-def _damping(new: float, old: float) -> float:
-    ratio = 1 - new / old if np.isfinite(new) and old else 0.0
-    return ratio if ratio > 0 else 0.5
+    margin = min(0.5 * TOLERANCE * high, 0.25 * (high - low))
+    return min(max(guess, low + margin), high - margin)

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.problem import Problem
 
+Bools = NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
-class Tables:
-    """The arrays of one problem."""
+class CutTables:
+    """What depends on the cut alone, once for each pattern of allowed cuts."""
 
     cuts: Ints
     """The cuts that leave work to the server."""
@@ -31,46 +33,68 @@ class Tables:
     Then N / max over l of (T·scaled[0] - weights·scaled[1:]) is need_k(T): the smallest share that has client
     k done by T is found without a division for each cut, and a forbidden cut never wins.
     """
-    pattern: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, problem: Problem) -> "CutTables":
+        """Lay out the costs of a problem's cuts."""
+        costs = problem.costs
+        busy = np.flatnonzero(costs.server > 0)
+        masks = problem.allowed.masks[:, busy]
+        columns = (costs.bits, costs.client, costs.smashed, costs.gradient, costs.server)
+        plain = np.array([column[busy] for column in columns])
+        rows = np.repeat(plain[None], len(masks), axis=0)
+        rows[:, 0][~masks] = np.inf
+        over = np.concatenate([np.ones((1, busy.size)), plain[:4]]) / plain[4]
+        scaled = np.repeat(over[None], len(masks), axis=0)
+        scaled[np.broadcast_to(~masks[:, None], scaled.shape)] = 0.0
+        return cls(busy + 1, rows, scaled)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Some clients of a problem, beside the cuts."""
+
+    by_cut: CutTables
+    pattern: Ints
     weights: Floats
     """Clients × 5: link, on_client, on_up, on_down, N."""
     alone: Floats
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
-    alone_cut: Ints
-    """The cut that ``alone`` is for; 0 where it is infinite."""
+
+    @classmethod
+    def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "Tables":
+        """Lay out some of the clients; ``alone`` is for all of them."""
+        fleet, work = problem.fleet, problem.work[clients]
+        up, down = fleet.up[clients], fleet.down[clients]
+        weights = np.empty((len(work), 5))
+        weights[:, 0] = 1 / up + 1 / down
+        weights[:, 1] = work / fleet.compute[clients]
+        weights[:, 2] = work / up
+        weights[:, 3] = work / down
+        weights[:, 4] = work
+        return cls(by_cut, problem.allowed.of[clients], weights, alone[clients])
+
+    def take(self, clients: Ints | Bools) -> "Tables":
+        """Some of these clients."""
+        return Tables(self.by_cut, self.pattern[clients], self.weights[clients], self.alone[clients])
+
+    def with_alone(self, alone: Floats) -> "Tables":
+        """The same clients with other T̃, by which a search marks what it has settled."""
+        return Tables(self.by_cut, self.pattern, self.weights, alone)
 
 
-def tables(problem: Problem) -> Tables:
-    """Lay a problem out for the inner loops."""
+def without_server(problem: Problem) -> tuple[Floats, Ints]:
+    """T̃_k and its cut: eq. (19), or a cut whose remaining layers cost no FLOPs, where that is quicker.
+
+    Infinite, and cut 0, for a client that can't do without the server.
+    """
     costs, fleet, work = problem.costs, problem.fleet, problem.work
-    busy = np.flatnonzero(costs.server > 0)
-    masks = problem.allowed.masks[:, busy]
-    columns = (costs.bits, costs.client, costs.smashed, costs.gradient, costs.server)
-    plain = np.array([column[busy] for column in columns])
-    rows = np.repeat(plain[None], len(masks), axis=0)
-    rows[:, 0][~masks] = np.inf
-    scaled = np.repeat(
-        (np.concatenate([np.ones((1, busy.size)), plain[:4]]) / plain[4])[None], len(masks), axis=0
-    )
-    scaled[np.broadcast_to(~masks[:, None], scaled.shape)] = 0.0
-    weights = np.empty((len(problem), 5))
-    weights[:, 0] = 1 / fleet.up + 1 / fleet.down
-    weights[:, 1] = work / fleet.compute
-    weights[:, 2] = work / fleet.up
-    weights[:, 3] = work / fleet.down
-    weights[:, 4] = work
-    alone, alone_cut = _without_server(problem, weights)
-    return Tables(busy + 1, rows, scaled, problem.allowed.of, weights, alone, alone_cut)
-
-
-def _without_server(problem: Problem, weights: Floats) -> tuple[Floats, Ints]:
-    """T̃_k and its cut: eq. (19), or a cut whose remaining layers cost no FLOPs, where that is quicker."""
-    costs = problem.costs
     best = np.full(len(problem), np.inf)
     cut = np.zeros(len(problem), dtype=np.int64)
     for i in np.flatnonzero(costs.server == 0)[::-1]:
-        amounts = np.array([costs.bits[i], costs.client[i], costs.smashed[i], costs.gradient[i], 0.0])
-        latency = weights @ amounts
+        latency = (costs.bits[i] + costs.smashed[i] * work) / fleet.up
+        latency += (costs.bits[i] + costs.gradient[i] * work) / fleet.down
+        latency += costs.client[i] * work / fleet.compute
         better = problem.allowed.at(int(i) + 1) & (latency < best)
         best[better], cut[better] = latency[better], i + 1
     return best, cut

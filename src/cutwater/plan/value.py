@@ -1,7 +1,7 @@
 """The Plan: each client's cut, share and latency, phase by phase, with a bound on what any plan can reach."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -62,12 +62,18 @@ class Plan:
     names: Sequence[str]
     cuts: Ints
     shares: Floats
-    phases: Phases
+    details: Phases | Callable[[], Phases] = field(repr=False)
+    """The phases of every client, or how to work them out when somebody looks."""
     lower_bound: float = 0.0
     """No plan for the same problem is faster than this (0 where nothing is known)."""
     outcome: str = ""
     """How the planner ended, for people."""
     trace: tuple[Iteration, ...] = ()
+
+    @cached_property
+    def phases(self) -> Phases:
+        """Where every client's time goes, as columns."""
+        return self.details if isinstance(self.details, Phases) else self.details()
 
     @cached_property
     def latencies(self) -> Floats:
@@ -186,10 +192,8 @@ def assemble(
     cut_column = np.array(np.broadcast_to(np.asarray(cuts, dtype=np.int64), count))
     share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))
     _check_answer(problem, planner, cut_column, share_column)
-    phases = session_phases(problem, cut_column, share_column)
-    for column in (cut_column, share_column, *phases):
-        column.flags.writeable = False
-    plan = Plan(
+    cut_column.flags.writeable = share_column.flags.writeable = False
+    return Plan(
         planner=planner,
         model=problem.profile.model,
         layers=problem.layers,
@@ -197,27 +201,25 @@ def assemble(
         names=problem.fleet.names,
         cuts=cut_column,
         shares=share_column,
-        phases=phases,
+        details=lambda: session_phases(problem, cut_column, share_column),
         lower_bound=lower_bound,
         outcome=outcome,
         trace=trace,
     )
-    never = np.flatnonzero(~np.isfinite(plan.latencies))
-    if never.size:
-        name, cut = plan.names[never[0]], plan.cuts[never[0]]
-        raise PlanError(f"planner {planner!r} gave client {name!r} cut {cut} but no share of the server")
-    return plan
 
 
 def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) -> None:
     names, allowed = problem.fleet.names, problem.allowed
     inside = (cuts >= 1) & (cuts <= problem.layers)
-    good = inside & allowed.masks[allowed.of, np.where(inside, cuts, 1) - 1]
-    for what, right, values in (("cut", good, cuts), ("share", shares >= 0, shares)):
-        wrong = np.flatnonzero(~right)
-        if wrong.size:
-            name, value = names[wrong[0]], values[wrong[0]]
-            raise PlanError(f"planner {planner!r} gave client {name!r} {what} {value}, which is not allowed")
+    row = np.where(inside, cuts, 1) - 1
+    good = inside & (allowed.masks[0][row] if len(allowed.masks) == 1 else allowed.masks[allowed.of, row])
+    served = (shares > 0) | (problem.costs.server == 0)[row]
+    checks = (("cut", good, cuts), ("share", shares >= 0, shares), ("share", served, shares))
+    for what, right, values in checks:
+        if not right.all():
+            k = int(np.argmin(right))
+            found = f"{what} {values[k]} at cut {cuts[k]}"
+            raise PlanError(f"planner {planner!r} gave client {names[k]!r} {found}, which is not allowed")
     used, most = float(shares.sum()), problem.server.compute
     if used > most * (1 + 1e-9):
         raise PlanError(
@@ -261,7 +263,7 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         names=names,
         cuts=cuts,
         shares=shares,
-        phases=Phases(*columns),
+        details=Phases(*columns),
         lower_bound=body["lower_bound"],
         outcome=body["outcome"],
         trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),
