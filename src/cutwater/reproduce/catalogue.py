@@ -17,6 +17,7 @@ NAMES = (
     "clients",
     "convergence",
     "server",
+    "accuracy",
     "gap",
     "models",
 )
