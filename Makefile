@@ -27,6 +27,7 @@ check: $(STAMP) ## ruff, mypy --strict and the layering test
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
 test: check ## everything that must hold
+	@bash scripts/browser.sh
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 bench: $(STAMP) ## the benchmarks, as ratios against peers and limits

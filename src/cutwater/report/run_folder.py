@@ -142,8 +142,11 @@ def read_metrics(folder: Folder) -> tuple[list[dict[str, Any]], list[str]]:
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         try:
             found = json.loads(line)
-            lines[int(found["round"])] = found
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict) and type(found.get("round")) is int:
+            lines[found["round"]] = found
+        else:
             notes.append(f"line {number} of metrics.jsonl can't be read and is left out")
     return [lines[key] for key in sorted(lines)], notes
 
@@ -153,7 +156,7 @@ def read_document(folder: Folder, name: str) -> dict[str, Any] | None:
     content = folder.read(name)
     try:
         found = json.loads(content) if content else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -103,7 +103,7 @@ def stamp(folder: Folder) -> str:
 
 def _line(line: Json) -> Json:
     return {
-        "round": int(line["round"]),
+        "round": line["round"],
         **{key: _number(line.get(key)) for key in _LINE},
         "bottleneck": _text(line.get("bottleneck")),
         "clients": len(line["clients"]) if isinstance(line.get("clients"), list) else None,
@@ -119,7 +119,7 @@ def _losses(lines: Iterable[Json]) -> list[Json]:
     for line in lines:
         lost = line.get("lost")
         for client, reason in lost.items() if isinstance(lost, dict) else ():
-            found.append({"round": int(line["round"]), "client": _text(client), "reason": _text(reason)})
+            found.append({"round": line["round"], "client": _text(client), "reason": _text(reason)})
     return found
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from cutwater.errors import CutwaterError, ModelError, ScenarioError, suggest
+from cutwater.errors import CutwaterError, ModelError, RunError, ScenarioError, suggest
 from cutwater.profile.values import FORMAT, Profile
 from cutwater.report.run_folder import Folder, read_document
 from cutwater.scenario.file import ModelSpec, Scenario
@@ -54,7 +54,13 @@ class Catalogue:
         names = [entry.name for entry in self._folder.entries() if entry.name.endswith(".json")][
             :MOST_PROFILES
         ]
-        return [name for name in names if (read_document(self._folder, name) or {}).get("format") == FORMAT]
+        return [name for name in names if self._is_profile(name)]
+
+    def _is_profile(self, name: str) -> bool:
+        try:
+            return ((self._folder and read_document(self._folder, name)) or {}).get("format") == FORMAT
+        except RunError:  # a symbolic link, say
+            return False
 
     def check(self, model: Mapping[str, Any]) -> None:
         """Refuse a [model] table that only the owner of this machine may use."""

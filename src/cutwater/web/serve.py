@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Listening:
-    """A server's socket, bound but not yet served, and the link to open."""
+    """A socket that visitors can already queue at, and the link to open."""
 
     socket: socket.socket
     host: str
@@ -45,6 +45,7 @@ def listen(host: str | None, port: int) -> Listening:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(64)  # who opens the link before the server is up waits instead of being refused
     except OSError as error:
         raise EngineError(
             f"can't listen on {name} port {port} ({error.strerror or error}): try another --port, or 0"

@@ -41,6 +41,8 @@ PLANNERS = ("exact", "alternating", "fedavg", "splitfed", "splitfed-best", "gree
 """Those that come with Cutwater and end soon; a request never loads someone's planner."""
 MOST_CLIENTS = 100_000
 FACTORS = (1e-3, 1e3)
+LARGEST = 1e15
+"""Of a plain number, such as samples or steps: far beyond any use, and safe to multiply."""
 _KEYS = (
     "v",
     "model",
@@ -84,6 +86,7 @@ def read_asked(body: object, catalogue: Catalogue) -> Asked:
     """Check what a page sends, or say in one sentence what is wrong with it."""
     body = as_table(body, _HERE)
     check_keys(body, _KEYS, _HERE)
+    _check_numbers(body)
     tables: dict[str, Any] = {
         "server": {"compute": required(body, "server", _HERE, '"3000 GFLOPS"')},
         "session": required(body, "session", _HERE, "a [session] table"),
@@ -103,6 +106,16 @@ def read_asked(body: object, catalogue: Catalogue) -> Asked:
     if planner not in PLANNERS:
         raise PlanError(f"there is no planner {planner!r} on this page: {suggest(planner, PLANNERS)}")
     return Asked(body, Problem(profile, fleet, scenario.server, scenario.session), planner)
+
+
+def _check_numbers(value: Any) -> None:
+    if isinstance(value, Mapping | list):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            _check_numbers(one)
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise ScenarioError(
+            f"the scenario holds {str(value)[:20]}, but a page takes numbers up to {LARGEST:g}"
+        )
 
 
 def read_clients(table: object) -> Fleet:

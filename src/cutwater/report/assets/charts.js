@@ -188,7 +188,7 @@
       const x = sx(c) + inset, w = wide - 2 * inset;
       if (shared && alone > latency) svg.append(rect(x, sy(alone), w, sy(latency) - sy(alone), undefined, "relief"));
       svg.append(rect(x, sy(latency), w, sy(0) - sy(latency), undefined, shared ? "sharing" : "whole"));
-      if (shared && wide > 26) svg.append(text(sx(c + 0.5), sy(alone) - 5, `${Math.round((100 * share) / data.compute)}\u202f%`, "tick strong", "middle"));
+      if (shared && wide > 26) svg.append(text(sx(c + 0.5), sy(alone) - 5, `${Math.round((100 * share) / data.compute)}\u202f%`, "tick strong halo", "middle"));
       if (group.length === 1 && wide > 7 * Math.min(data.rows[group[0]].name.length, 5)) {
         svg.append(text(sx(c + 0.5), height - bottom + 15, short(data.rows[group[0]].name, Math.max(Math.floor(wide / 6.4), 2)), shared ? "tick strong" : "tick", "middle"));
       }
@@ -201,9 +201,8 @@
       };
     });
     svg.append(line(left, sy(data.level), width - 16, sy(data.level), "water"),
-      text(left + 6, sy(data.level) - 6, `level ${format.seconds(data.level)}`, "label strong"),
       text(width - 16, height - 6, "clients, by what they would take alone", "label", "end"));
-    const legend = [["shares the server", "var(--water)"], ["time the server takes off", "var(--relief)"], ["whole model on the device", "var(--slate)"]];
+    const legend = [[`level ${format.seconds(data.level)}`, "var(--accent)", "stroke"], ["shares the server", "var(--water)"], ["time the server takes off", "var(--relief)"], ["whole model on the device", "var(--slate)"]];
     return { height, legend, marks, by: "x", says: `Round level ${format.seconds(data.level)}.` };
   };
 

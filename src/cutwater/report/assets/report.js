@@ -67,7 +67,7 @@
     const text = planned ? format.percent(Math.abs(actual / planned - 1)) : "–";
     return text === "0 %" || !planned ? text : `${actual > planned ? "+" : "−"}${text}`;
   };
-  const named = (run, i) => el("span", {}, el("span", { class: "swatch", colour: colour(i) }), run.name);
+  const named = (run, i) => el("span", { class: "named" }, el("span", { class: "swatch", colour: colour(i) }), run.name);
 
   const goal = () => {
     const best = data.runs.map((run) => most(known(run, "accuracy").map((line) => line.accuracy)));
@@ -153,7 +153,7 @@
     const walk = (value, key) => {
       if (value === null || value === "" || ["format", "version"].includes(key)) return;
       if (typeof value === "object") Object.entries(value).forEach(([below, one]) => walk(one, key ? `${key}.${below}` : below));
-      else rows.push([key.replaceAll("_", " "), String(value)]);
+      else rows.push([key.replace(/^versions\./, "").replaceAll("_", " "), key.endsWith("_compute") ? format.compute(value) : String(value)]);
     };
     walk(run.info, "");
     const final = last(run.lines);

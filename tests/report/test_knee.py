@@ -1,0 +1,36 @@
+"""The knee of round latency over server compute."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_folders import small_problem
+
+from cutwater.plan.exact import exact
+from cutwater.plan.problem import Server
+from cutwater.report.knee import WORTH, knee, server_curve
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 12), st.integers(0, 100))
+def test_at_the_knee_a_server_saves_nine_tenths_of_what_any_could(clients, seed):
+    problem = small_problem(clients, seed)
+    bend = knee(problem, 1e6, 1e16)
+    if bend is None:
+        return  # no server helps this fleet
+    saved = (bend.without - bend.latency) / (bend.without - bend.floor)
+    assert saved >= WORTH - 1e-9
+    less = exact(problem.replace(server=Server(bend.compute * 0.99))).latency
+    assert (bend.without - less) / (bend.without - bend.floor) < WORTH + 0.01
+    assert bend.floor <= bend.latency <= bend.without
+
+
+def test_there_is_no_knee_outside_of_the_range():
+    assert knee(small_problem(), 1e3, 1e4) is None
+    assert knee(small_problem(), 1e15, 1e16) is None
+
+
+def test_the_curve_is_the_exact_planners_and_never_rises():
+    problem, computes = small_problem(), [1e8, 1e9, 1e10, 1e11]
+    curve = server_curve(problem, computes)
+    assert curve == sorted(curve, reverse=True)
+    assert curve[2] == pytest.approx(exact(problem.replace(server=Server(1e10))).latency)

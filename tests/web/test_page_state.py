@@ -1,0 +1,342 @@
+"""What a page sends and holds: checked like any scenario, written so that it reads back the same."""
+
+import json
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutwater.errors import CutwaterError
+from cutwater.model import zoo
+from cutwater.plan.fleet import NO_LIMIT, Fleet
+from cutwater.report.run_folder import Folder
+from cutwater.scenario.file import load_scenario, read_scenario
+from cutwater.units import parse_compute, parse_rate, parse_size
+from cutwater.web.answers import details_answer, plan_answer
+from cutwater.web.catalogue import ZOO, Catalogue
+from cutwater.web.quantities import quantity
+from cutwater.web.serve import make_site
+from cutwater.web.state import (
+    MOST_CLIENTS,
+    csv_rows,
+    export_toml,
+    from_scenario,
+    from_toml,
+    read_asked,
+    read_clients,
+    to_csv,
+)
+from cutwater.web.toml import to_toml
+
+CATALOGUE = Catalogue()
+MODEL = {"name": "mlp", "input": "1x8x8", "classes": 10}
+BODY = {
+    "model": MODEL,
+    "server": "20 GFLOPS",
+    "session": {"steps": 5, "batch_size": 16},
+    "fleet": {"csv": "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\nb,0.1 GFLOPS,2 MB/s,90\n"},
+    "planner": "exact",
+}
+amounts = st.floats(min_value=1e-3, max_value=1e18)
+
+
+@given(amounts)
+def test_a_quantity_reads_back_as_the_very_same_number(value):
+    for kind, read in (("compute", parse_compute), ("rate", parse_rate), ("size", parse_size)):
+        assert read(quantity(kind, value)) == value
+
+
+def test_quantities_are_written_as_people_write_them():
+    assert quantity("compute", 3e12) == "3 TFLOPS"
+    assert quantity("compute", 130e9) == "130 GFLOPS"
+    assert quantity("rate", 32e6) == "4 MB/s"
+    assert quantity("rate", 4e5) == "0.05 MB/s"
+    assert quantity("size", 8 * 512e6) == "512 MB"
+
+
+@st.composite
+def fleets(draw):
+    count = draw(st.integers(1, 5))
+    column = st.lists(amounts, min_size=count, max_size=count)
+    counts = st.lists(st.integers(1, 10**6), min_size=count, max_size=count)
+    names = draw(
+        st.lists(st.text(min_size=1).filter(str.strip), min_size=count, max_size=count, unique_by=str.strip)
+    )
+    memory = st.lists(amounts | st.just(NO_LIMIT), min_size=count, max_size=count)
+    return Fleet.from_columns(
+        names=[name.strip() for name in names],
+        compute=draw(column),
+        up=draw(column),
+        down=draw(column),
+        samples=draw(counts),
+        min_cut=draw(counts),
+        memory=draw(memory),
+        steps=draw(st.none() | counts),
+        forbidden={0: frozenset(draw(st.sets(st.integers(1, 50), max_size=3)))},
+    )
+
+
+def same(one: Fleet, other: Fleet) -> bool:
+    columns = ("compute", "up", "down", "samples", "epochs", "steps", "batch_size", "min_cut", "memory")
+    equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    forbidden = [{k: cuts for k, cuts in fleet.forbidden.items() if cuts} for fleet in (one, other)]
+    return equal and list(one.names) == list(other.names) and forbidden[0] == forbidden[1]
+
+
+@settings(deadline=None)
+@given(fleets().filter(lambda fleet: not any(set(name) & set("\r\n\0\ud800") for name in fleet.names)))
+def test_any_fleet_comes_back_from_csv_bit_for_bit(fleet):
+    assert same(read_clients({"csv": to_csv(fleet)}), fleet)
+
+
+toml_values = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(max_size=6), toml_values, max_size=4))
+def test_what_is_written_as_toml_is_what_tomllib_reads(tables):
+    tables = json.loads(json.dumps(tables).encode("utf-8", "replace").decode())
+    try:
+        text = to_toml(tables).encode().decode()
+    except UnicodeEncodeError:
+        return  # a lone surrogate is no text that a file can hold
+    assert tomllib.loads(text) == tables
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"rates": 0.3}, {"devices": 7.7}, {"min_cut": 2}, {"server": "0.123 TFLOPS"}, {"planner": "greedy"}],
+)
+def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, change):
+    asked = read_asked(BODY | change, CATALOGUE)
+    (tmp_path / "exported.toml").write_text(export_toml(asked, CATALOGUE))
+    problem = load_scenario(tmp_path / "exported.toml").problem()
+    assert same(problem.fleet, asked.problem.fleet)
+    assert problem.server == asked.problem.server
+    back = read_asked(
+        from_toml((tmp_path / "exported.toml").read_text(), CATALOGUE) | {"planner": asked.planner}, CATALOGUE
+    )
+    assert back.plan == asked.plan
+
+
+def test_a_drawn_fleet_is_exported_as_its_table_until_a_slider_moves():
+    draw = {
+        "clients": 4,
+        "compute": ["1 GFLOPS", "2 GFLOPS"],
+        "rate": "1 MB/s",
+        "samples": [10, 20],
+        "seed": 1,
+    }
+    drawn = read_asked(BODY | {"fleet": {"draw": draw}}, CATALOGUE)
+    assert tomllib.loads(export_toml(drawn, CATALOGUE))["fleet"] == draw
+    moved = read_asked(BODY | {"fleet": {"draw": draw}, "rates": 2}, CATALOGUE)
+    assert len(tomllib.loads(export_toml(moved, CATALOGUE))["client"]) == 4
+    assert np.array_equal(moved.problem.fleet.up, drawn.problem.fleet.up * 2)
+
+
+def test_sections_that_planning_does_not_read_are_carried_along(scenario_file):
+    body = from_toml(scenario_file.read_text(), CATALOGUE)
+    tables = tomllib.loads(export_toml(read_asked(body, CATALOGUE), CATALOGUE))
+    original = tomllib.loads(scenario_file.read_text())
+    assert {key: tables[key] for key in ("data", "train")} == {
+        key: original[key] for key in ("data", "train")
+    }
+    assert read_scenario(tables, "exported", scenario_file.parent).sections["train"]["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("csv", "sentence"),
+    [
+        ("", "the pasted CSV is ''"),
+        ("a,b\n1,2\n", "first line must name the columns"),
+        (
+            "name,compute,rate,samples\na,fast,1 MB/s,3\n",
+            "client 'a' compute is 'fast', but must be a number with a unit",
+        ),
+        ("name,compute,rate,samples\na,1 GFLOPS,4,3\n", "client 'a' rate is '4'"),
+        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,0\n", "client 'a' samples is 0"),
+        (
+            "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3\na,1 GFLOPS,1 MB/s,3\n",
+            "'a' appears more than once",
+        ),
+        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "line 2 of the CSV has more or fewer cells"),
+        ("name,compute,rate,sampels\n", "unknown key 'sampels': did you mean 'samples'?"),
+        ("name,compute,rate,samples\n", "lists no clients"),
+    ],
+)
+def test_a_bad_csv_is_told_in_one_sentence(csv, sentence):
+    with pytest.raises(CutwaterError) as raised:
+        read_clients({"csv": csv})
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_copied_spreadsheet_with_tabs_or_semicolons_works():
+    plain = csv_rows("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\n")
+    for separator in (";", "\t"):
+        pasted = "\ufeff" + "name,compute,rate,samples\r\na,1 GFLOPS,1 MB/s,80\r\n".replace(",", separator)
+        assert csv_rows(pasted) == plain
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model": {"name": "os:system"}}, "is not one that this page may run"),
+        ({"model": {"name": "antigravity:geohash"}}, "is not one that this page may run"),
+        ({"model": MODEL | {"options": {"widths": [10**6] * 10**3}}}, "takes no options"),
+        ({"model": MODEL | {"input": "1x0x0"}}, "1x0x0"),
+        ({"model": MODEL | {"count": "wrong"}}, "there is no way of counting named 'wrong'"),
+        ({"planner": "exhaustive"}, "there is no planner 'exhaustive' on this page"),
+        ({"planner": "package.module:planner"}, "there is no planner"),
+        ({"rates": 0}, "the factor of all rates is 0"),
+        ({"rates": 1e9}, "but must be from 0.001 to 1000"),
+        ({"min_cut": 99}, "has min_cut 99, but 'mlp' has only"),
+        ({"server": "lots"}, "compute is 'lots'"),
+        ({"session": {"steps": 0}}, "steps is 0"),
+        ({"fleet": {"path": "/etc/passwd"}}, "unknown key 'path'"),
+        (
+            {"fleet": {"draw": {"clients": 10**12, "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 1}}},
+            "at most",
+        ),
+        ({"sections": {"server": {}}, "export": 1}, "unknown key 'export'"),
+    ],
+)
+def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change, sentence):
+    with pytest.raises(CutwaterError) as raised:
+        read_asked(BODY | change, CATALOGUE)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("toml", "sentence"),
+    [
+        ("[[[", "is not TOML"),
+        ('clients = "/etc/passwd"', "which a page does not read"),
+        ('profile = "/etc/passwd"', "there is no saved profile '/etc/passwd'"),
+        ('profile = "../p.json"', "there is no saved profile '../p.json'"),
+        ('[model]\nname = "os:system"', "is not one that this page may run"),
+        (f"[fleet]\nclients = {MOST_CLIENTS + 1}", "at most"),
+        ('[model]\nname = "mlp"', "has no clients"),
+        ("a = " + "[" * 5000, "is not TOML"),
+    ],
+)
+def test_an_uploaded_scenario_names_no_file_and_no_code(toml, sentence):
+    with pytest.raises(CutwaterError) as raised:
+        from_toml(toml, CATALOGUE)
+    assert sentence in str(raised.value)
+
+
+def test_saved_profiles_come_from_their_folder_alone(tmp_path):
+    profile = read_asked(BODY, CATALOGUE).problem.profile
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    (folder / "mine.json").write_text(json.dumps(profile.to_json()))
+    (folder / "other.json").write_text("{}")
+    (tmp_path / "outside.json").write_text(json.dumps(profile.to_json()))
+    (folder / "link.json").symlink_to(tmp_path / "outside.json")
+    catalogue = Catalogue(Folder(folder))
+    assert catalogue.profiles() == ["mine.json"]
+    assert catalogue.saved("mine.json") == profile
+    for name in (
+        "link.json",
+        "../outside.json",
+        str(tmp_path / "outside.json"),
+        "other.json",
+        "given",
+        3,
+        None,
+    ):
+        with pytest.raises(CutwaterError, match="no saved profile"):
+            catalogue.saved(name)
+
+
+def test_the_owners_own_model_can_be_planned_for_but_not_named_by_a_request(tmp_path, monkeypatch):
+    (tmp_path / "owners_model.py").write_text(
+        "from torch import nn\n\ndef small(classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))\n"
+    )
+    text = '[model]\nname = "owners_model:small"\ninput = "1x8x8"\n[server]\ncompute = "1 GFLOPS"\n'
+    text += (
+        '[session]\nsteps = 2\n[[client]]\nname = "a"\ncompute = "1 MFLOPS"\nrate = "1 MB/s"\nsamples = 50\n'
+    )
+    (tmp_path / "own.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    site = make_site(load_scenario("own.toml"), None, None)
+    asked = read_asked(site.start, site.catalogue)
+    assert asked.plan.model == "owners_model:small"
+    assert tomllib.loads(export_toml(asked, site.catalogue))["model"]["name"] == "owners_model:small"
+    with pytest.raises(CutwaterError, match="may run"):
+        read_asked(site.start | {"model": {"name": "owners_model:small"}}, site.catalogue)
+
+
+def test_the_catalogue_is_the_zoo():
+    assert list(ZOO) == zoo.names()
+
+
+def test_a_site_without_a_scenario_opens_with_the_papers_ten_clients():
+    example = Path(__file__).parents[2] / "examples" / "paper-ten.toml"
+    assert make_site(None, None, None).start == from_scenario(load_scenario(example))
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.just(10**400),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*BODY, "clients", "compute"]), inner)
+    ),
+    max_leaves=6,
+)
+places = st.sampled_from(
+    [
+        *(
+            "model",
+            "model.classes",
+            "model.input",
+            "server",
+            "session",
+            "session.steps",
+            "session.batch_size",
+        ),
+        *("fleet", "fleet.csv", "planner", "rates", "min_cut", "sections"),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(places, junk)
+def test_whatever_a_page_sends_the_answer_is_a_plan_or_a_sentence(place, value):
+    body = json.loads(json.dumps(BODY))
+    table, _, key = place.rpartition(".")
+    (body[table] if table else body)[key] = value
+    for asked in (body, value):
+        with suppress(CutwaterError):
+            answer(asked)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "vit_tiny", "text_transformer"])
+@pytest.mark.parametrize(
+    "shape", ["1x99999999x99999999", "99999999999999x1x1", "99999999", "0", "1x8x8x8x8", "tokens:-3"]
+)
+def test_an_absurd_input_is_a_plan_or_a_sentence(model, shape):
+    for classes in (1, 10**15):
+        with suppress(CutwaterError):
+            answer(BODY | {"model": {"name": model, "input": shape, "classes": classes}})
+
+
+def answer(body):
+    asked = read_asked(body, CATALOGUE)
+    assert plan_answer(asked)
+    details_answer(asked, 1e9, 1e11)
+    export_toml(asked, CATALOGUE)
