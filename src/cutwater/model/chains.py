@@ -74,7 +74,7 @@ def _named(module: nn.Module, step: Step) -> str | Callable[[Any], Any]:
         if step not in every:
             raise ModelError(f"{type(module).__name__} has no submodule {step!r} to be a layer")
         return step
-    found = next((name for name, part in every.items() if part is step), None)
+    found: str | None = next((name for name, part in every.items() if part is step), None)
     if found is not None:
         return found
     if isinstance(step, nn.Module) and (step.state_dict() or list(step.parameters())):

@@ -8,6 +8,7 @@ from types import FrameType
 
 import torch
 from torch import nn
+from torch.fx.proxy import TraceError
 
 from cutwater.errors import ModelError
 from cutwater.model.trace_fx import DrawError
@@ -43,11 +44,12 @@ def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str
 
 
 def _most_telling(failures: Sequence[Exception]) -> Exception:
-    """A wrong result is worse than none; then, an error with a place in the user's code."""
+    """First export's word on a decision by data, as fx takes any question about a shape for one."""
     wrong = [failure for failure in failures if isinstance(failure, MismatchError)]
     placed = [failure for failure in failures if _where(failure)]
-    deciding = [failure for failure in placed if _decides_by_data(failure)]
-    return [*deciding, *wrong, *reversed(placed), *failures][0]
+    exported = [failure for failure in placed if not isinstance(_origin(failure), TraceError)]
+    deciding = [failure for failure in exported if _decides_by_data(failure)]
+    return [*deciding, *wrong, *exported, *placed, *failures][0]
 
 
 def _decides_by_data(error: BaseException) -> bool:

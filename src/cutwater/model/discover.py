@@ -18,12 +18,12 @@ from cutwater.model.boundaries import Places, find_cuts, grouped
 from cutwater.model.chains import explicit_chain, is_row, row_of
 from cutwater.model.culprit import inner_culprit, refusal
 from cutwater.model.example import Example, read_example
-from cutwater.model.flow import analyse
+from cutwater.model.flow import analyse, hoist
 from cutwater.model.graphs import is_same, whole, with_weights_at_their_use
 from cutwater.model.layers import Layered
 from cutwater.model.naming import name_layers
-from cutwater.model.observe import observe, spread_groups
-from cutwater.model.trace_export import trace_export
+from cutwater.model.observe import observe, remove_unused, spread_groups
+from cutwater.model.trace_export import trace_export, trace_export_unseen
 from cutwater.model.trace_fx import trace_fx
 from cutwater.model.untouched import in_mode, untouched
 from cutwater.model.verify import MismatchError, check_runs, verify
@@ -77,8 +77,17 @@ class _Search:
 
     def __init__(self, module: nn.Module, example: Example, granularity: str) -> None:
         self.module, self.granularity = module, granularity
-        self.example = _as_pair(module, example)
-        check_runs(module, self.example)
+        self.blind = False
+        self.example = example
+        if example.batch < 2 and self._runs(example.with_batch(2)):
+            self.example = example.with_batch(2)  # a batch of one looks like no batch at all
+        try:
+            check_runs(module, self.example)
+        except ModelError:
+            # Without contents, a model that looks at them (at a mask, say) can be traced, but not run.
+            if not all(value.is_meta for value in example.values):
+                raise
+            self.blind = True
         single, larger = self.example.with_batch(1), self.example.with_batch(self.example.batch + 1)
         self.checked = [self.example, *(e for e in (larger, single) if self._runs(e))]
 
@@ -86,7 +95,7 @@ class _Search:
         """The layers by the first attempt that succeeds."""
         failures: list[Exception] = []
         for attempt in self._attempts():
-            if attempt.widens and not any(inner_culprit(f, self.module, attempt.blocks) for f in failures):
+            if not self._is_worth_trying(attempt, failures):
                 continue
             try:
                 return self._layers(attempt)
@@ -98,24 +107,30 @@ class _Search:
         blocks = find_blocks(self.module) if self.granularity == "block" else find_operations(self.module)
         glue = find_glue(self.module, blocks)
         yield _Attempt(trace_fx, blocks)
+        yield _Attempt(trace_export_unseen, blocks - glue)
         yield _Attempt(trace_export, blocks - glue)
         if glue:
             yield _Attempt(trace_export, blocks)
         yield _Attempt(trace_export, blocks - glue, widens=True)
         yield _Attempt(trace_fx, blocks, widens=True)
 
+    def _is_worth_trying(self, attempt: _Attempt, failures: Sequence[Exception]) -> bool:
+        return not attempt.widens or any(inner_culprit(f, self.module, attempt.blocks) for f in failures)
+
     def _layers(self, attempt: _Attempt) -> Layered:
         train, evaluate, blocks = self._graphs(attempt)
-        self._verify(train, evaluate)
+        exact = self._verify(train, evaluate, self.checked)
         seen = self._varied(train, evaluate)
         train_places = self._places(train, seen, training=True)
         same = evaluate is train
         eval_places = train_places if same else self._places(evaluate, seen, training=False)
         cuts = find_cuts(train_places, eval_places, blocks if self.granularity == "block" else None)
+        if not cuts and attempt.widens:
+            raise RuntimeError("what can't be traced leaves no place for a cut")
         names = name_layers(train_places.segments([place for place, _ in cuts]))
         train_program = grouped(train_places, [place for place, _ in cuts])
         eval_program = train_program if same else grouped(eval_places, [place for _, place in cuts])
-        return Layered(self.module, names, train_program, eval_program)
+        return Layered(self.module, names, train_program, eval_program, exact)
 
     def _graphs(self, attempt: _Attempt) -> tuple[fx.Graph, fx.Graph, frozenset[str]]:
         blocks = attempt.blocks
@@ -132,8 +147,8 @@ class _Search:
                     raise
                 blocks = frozenset(b for b in blocks if not b.startswith(f"{path}.")) | {path}
 
-    def _verify(self, train: fx.Graph, evaluate: fx.Graph) -> None:
-        verify(self.module, whole(evaluate), whole(train), self.checked)
+    def _verify(self, train: fx.Graph, evaluate: fx.Graph, examples: Sequence[Example]) -> bool:
+        return verify(self.module, whole(evaluate), whole(train), examples, blind=self.blind)
 
     def _varied(self, train: fx.Graph, evaluate: fx.Graph) -> list[Example]:
         """Inputs of different sizes, from which to see what depends on which size."""
@@ -141,7 +156,7 @@ class _Search:
         shorter = self.example.shortened()
         if shorter is not None and self._runs(shorter):
             try:
-                verify(self.module, whole(evaluate), whole(train), [shorter])
+                self._verify(train, evaluate, [shorter])
             except MismatchError:
                 return seen  # the trace holds for this size only
             seen.append(shorter)
@@ -149,27 +164,18 @@ class _Search:
 
     def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
         facts = observe(self.module, graph, examples, training)
-        if spread_groups(graph, facts):
+        if spread_groups(graph, facts) | remove_unused(graph, facts):
+            facts = observe(self.module, graph, examples, training)
+        if hoist(self.module, graph, facts):
             facts = observe(self.module, graph, examples, training)
         return Places(analyse(self.module, graph, facts))
 
     def _runs(self, example: Example) -> bool:
+        if self.blind:
+            return True
         try:
             with untouched(self.module), in_mode(self.module, False), torch.no_grad():
                 example.call(self.module)
         except Exception:
             return False
         return True
-
-
-def _as_pair(module: nn.Module, example: Example) -> Example:
-    """A batch of at least two where the model takes it, as a batch of one looks like no batch at all."""
-    if example.batch >= 2:
-        return example
-    pair = example.with_batch(2)
-    try:
-        with untouched(module), in_mode(module, False), torch.no_grad():
-            pair.call(module)
-    except Exception:
-        return example
-    return pair

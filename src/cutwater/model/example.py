@@ -51,6 +51,14 @@ class Example:
             return self._map(lambda v: v[..., : v.shape[2] // 2, : v.shape[3] // 2] if v.ndim == 4 else v)
         return None
 
+    def is_like(self, other: "Example") -> bool:
+        """Whether two examples have the same shapes but for the batch size."""
+        return [v.shape[1:] for v in self.values] == [v.shape[1:] for v in other.values]
+
+    def flipped(self) -> "Example":
+        """Other contents of the same shapes: every input reversed in all dimensions."""
+        return self._map(lambda v: v.flip(tuple(range(v.ndim))))
+
     def on(self, device: torch.device) -> "Example":
         """The same inputs on the model's device."""
         return self._map(

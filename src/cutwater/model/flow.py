@@ -46,12 +46,36 @@ def positions(graph: fx.Graph) -> dict[fx.Node, int]:
     return found
 
 
+def hoist(module: nn.Module, graph: fx.Graph, facts: Facts) -> bool:
+    """Compute what follows from the user's data alone right at the start; whether anything moved.
+
+    A model may look at its inputs once more at the end (for the last token that is no padding, say). What it
+    looks for then crosses the cut, and not the inputs themselves.
+    """
+    learned = _reached(graph, facts, lambda node: _holds_parameters(module, node))
+    roots = _roots(graph, facts, learned)
+    data = _data(facts, roots, _entries(graph, learned))
+    fixed = _constants(module, graph, facts)
+    early = [n for n in _cone(facts, roots, fixed) if roots[n] & data]
+    if not early:
+        return False
+    wanted = set(early)
+    for node in reversed(graph.nodes):
+        if node in wanted:
+            wanted |= {n for n in node.all_input_nodes if n.op != "placeholder"}
+    anchor = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    for node in [node for node in graph.nodes if node in wanted]:
+        anchor.append(node)
+        anchor = node
+    return True
+
+
 def analyse(module: nn.Module, graph: fx.Graph, facts: Facts) -> Flow:
     """Follow parameters and inputs through a graph."""
     learned = _reached(graph, facts, lambda node: _holds_parameters(module, node))
     floating = {n for n in facts.tensors if facts.dtypes[n].is_floating_point or facts.dtypes[n].is_complex}
     roots = _roots(graph, facts, learned)
-    entries = _entries(module, graph, facts, learned)
+    entries = _entries(graph, learned)
     replicable = _constants(module, graph, facts)
     replicable |= _worth_recomputing(facts, learned, roots, entries, replicable)
     return Flow(
@@ -103,7 +127,7 @@ def _roots(graph: fx.Graph, facts: Facts, learned: set[fx.Node]) -> dict[fx.Node
     return roots
 
 
-def _entries(module: nn.Module, graph: fx.Graph, facts: Facts, learned: set[fx.Node]) -> list[fx.Node]:
+def _entries(graph: fx.Graph, learned: set[fx.Node]) -> list[fx.Node]:
     """Where data enters the layers: operations with parameters and no activation among their inputs."""
 
     def is_weight(node: fx.Node) -> bool:
@@ -145,20 +169,41 @@ def _worth_recomputing(
 
     Inputs that a layer learns from are the user's data; nothing is gained that would be worth sending them.
     """
-    data = frozenset().union(*(roots[n] for e in entries for n in e.all_input_nodes if n in roots))
-    cone = set(constants)
-    changers = set(facts.changed_by.values())
-    for node, origin in roots.items():
-        steady = node not in facts.random and node not in facts.changed_by and node not in changers
-        known = all(n in cone or n.op == "placeholder" for n in node.all_input_nodes)
-        if node.op in ("call_function", "call_method") and steady and known and not origin & data:
-            cone.add(node)
-    made = cone - constants
-    used = {n for n in made if n in facts.tensors and any(user not in cone for user in n.users)}
+    data = _data(facts, roots, entries)
+    made = {node for node in _cone(facts, roots, constants) if not roots[node] & data}
+    used = {n for n in made if n in facts.tensors and any(user not in made for user in n.users)}
     sources = frozenset().union(*(roots[n] for n in used))
     if sum(map(facts.bits, sources)) < sum(map(facts.bits, used)):
         return made
     return set()
+
+
+def _data(facts: Facts, roots: dict[fx.Node, Nodes], entries: list[fx.Node]) -> Nodes:
+    """The inputs that layers learn from: what enters, and the floating-point ones that it is computed from.
+
+    Positions that are computed from a mask enter as well, but that does not make the mask data.
+    """
+    entering = {n for entry in entries for n in entry.all_input_nodes if n in roots}
+    return frozenset(
+        root
+        for node in entering
+        for root in roots[node]
+        if facts.dtypes[root].is_floating_point or facts.storages[root] == facts.storages.get(node)
+    )
+
+
+def _cone(facts: Facts, roots: dict[fx.Node, Nodes], constants: set[fx.Node]) -> list[fx.Node]:
+    """Operations that any side could repeat, given the inputs."""
+    known = set(constants)
+    changers = set(facts.changed_by.values())
+    found = []
+    for node in roots:
+        steady = node not in facts.random and node not in facts.changed_by and node not in changers
+        given = all(n in known or n.op == "placeholder" for n in node.all_input_nodes)
+        if node not in known and node.op in ("call_function", "call_method") and steady and given:
+            known.add(node)
+            found.append(node)
+    return found
 
 
 def _data_until(

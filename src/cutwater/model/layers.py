@@ -100,6 +100,9 @@ class Layered:
     layers: tuple[Layer, ...]
     train_program: Program
     eval_program: Program
+    exact: bool = True
+    """Whether the whole computes the very bits of the module's own forward, or the same function by other
+    kernels of torch (attention has one of its own for input without padding). Cuts never differ."""
 
     def __post_init__(self) -> None:
         for program in (self.train_program, self.eval_program):

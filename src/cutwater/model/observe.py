@@ -32,6 +32,12 @@ class Facts:
     """Values that were changed in place, each with the last node that did so."""
     drifting: set[fx.Node] = field(default_factory=set)
     """Tensors of the model that a run changes, such as running statistics."""
+    returned: set[fx.Node] = field(default_factory=set)
+    """The numbers among them that a block returned, a height and a width, say."""
+    denied: frozenset[fx.Node] = frozenset()
+    """Values that looked like numbers, but depend on contents."""
+    own: list[int] = field(default_factory=list)
+    """The runs in which nothing but the batch size differed from the first."""
 
     def bits(self, node: fx.Node) -> int:
         """The size of a tensor in the first run."""
@@ -43,12 +49,33 @@ class Facts:
             {node: tuple(seen) for node, seen in self.numbers.items()},
             {node: tuple(seen) for node, seen in self.tensors.items()},
             self.dtypes,
+            tuple(self.own),
         )
 
 
 def observe(module: nn.Module, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Facts:
     """Run a graph with a model's parameters, in train or eval mode; the model is left as it was."""
-    facts = Facts()
+    facts = _observed(module, graph, examples, training)
+    if not facts.returned:
+        return facts
+    # Other contents of the same shape must give the same numbers, or they don't follow from shapes.
+    try:
+        other = _observed(module, graph, [examples[0].flipped()], training)
+        denied = {n for n in facts.returned if facts.numbers[n][0] != other.numbers.get(n, [None])[0]}
+    except Exception:
+        denied = facts.returned
+    return _observed(module, graph, examples, training, frozenset(denied)) if denied else facts
+
+
+def _observed(
+    module: nn.Module,
+    graph: fx.Graph,
+    examples: Sequence[Example],
+    training: bool,
+    denied: frozenset[fx.Node] = frozenset(),
+) -> Facts:
+    own = [run for run, example in enumerate(examples) if example.is_like(examples[0])]
+    facts = Facts(denied=denied, own=own)
     for example in examples:
         with untouched(module), in_mode(module, training), torch.no_grad():
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
@@ -96,11 +123,20 @@ class _Observer(fx.Interpreter):
             self.facts.groups[node] = value
 
     def _follows_from_shapes(self, node: fx.Node) -> bool:
+        if node in self.facts.denied:
+            return False
         if reads_metadata(node):
+            return True
+        if self._is_returned_by_block(node):
+            self.facts.returned.add(node)
             return True
         inputs = node.all_input_nodes
         known = bool(inputs) and all(needed in self.facts.numbers for needed in inputs)
         return known and (computes(node) or node.op == "call_method")
+
+    def _is_returned_by_block(self, node: fx.Node) -> bool:
+        made = node.args[0] if node.target is operator.getitem else None
+        return isinstance(made, fx.Node) and made.op == "call_module"
 
     def _changed(self, tensor: Tensor, by: fx.Node) -> None:
         storage = tensor.untyped_storage()._cdata
@@ -140,6 +176,20 @@ def _use_parts(graph: fx.Graph, user: fx.Node, node: fx.Node, parts: Any) -> Non
         return
     user.args = fx.node.map_arg(user.args, lambda n: parts if n is node else n)
     user.kwargs = fx.node.map_arg(user.kwargs, lambda n: parts if n is node else n)
+
+
+def remove_unused(graph: fx.Graph, facts: Facts) -> bool:
+    """Leave out what is computed and never used; whether there was any."""
+    changers = set(facts.changed_by.values())
+    removed = False
+    for node in reversed(list(graph.nodes)):
+        home = getattr(node.target, "__module__", "") or ""
+        pure = node.op == "call_method" or home.startswith(("torch", "_operator", "builtins"))
+        called = node.op in ("call_function", "call_method")
+        if called and pure and not node.users and node not in changers and node not in facts.random:
+            graph.erase_node(node)
+            removed = True
+    return removed
 
 
 def _is_plain(value: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from cutwater.errors import ModelError
 from cutwater.model.randomness import enter_layer
 from cutwater.model.sizes import Sizes
 
@@ -92,8 +93,15 @@ class Program:
         """Whether the slice that starts after layer ``low`` can know a number."""
         if self.is_here(number, low, crossing) or self.sizes.express(number, crossing) is not None:
             return True
+        if self.own_sizes.express(number, crossing) is not None:
+            return True
         needed = number.all_input_nodes
         return bool(needed) and all(n in self.sizes and self.can_tell(n, low, crossing) for n in needed)
+
+    @cached_property
+    def own_sizes(self) -> Sizes:
+        """What can be told if the inputs are as long or as large as the example."""
+        return self.sizes.at_own_size()
 
     @cached_property
     def _values(self) -> list[fx.Node]:
@@ -121,6 +129,7 @@ class _Slice:
         self.crossing = program.frontier(low) if low else []
         self.new = fx.Graph()
         self.copies: dict[fx.Node, Any] = {}
+        self.expecting = False
 
     def graph(self) -> fx.Graph:
         self._take_inputs()
@@ -165,9 +174,29 @@ class _Slice:
     def _number(self, node: fx.Node) -> Any:
         if not self.program.is_here(node, self.low, self.crossing):
             term = self.program.sizes.express(node, self.crossing)
+            if term is None and not self._follows_from_numbers(node):
+                term = self.program.own_sizes.express(node, self.crossing)
+                self._expect_own_size()
             if term is not None:
                 return term(self.new, self.copies)
         return self.new.node_copy(node, self._copy)
+
+    def _follows_from_numbers(self, node: fx.Node) -> bool:
+        """Whether a number is arithmetic on others that can be told for inputs of any size."""
+        if self.program.is_here(node, self.low, self.crossing):
+            return True
+        if self.program.sizes.express(node, self.crossing) is not None:
+            return True
+        needed = node.all_input_nodes
+        return bool(needed) and all(n in self.program.sizes and self._follows_from_numbers(n) for n in needed)
+
+    def _expect_own_size(self) -> None:
+        """A number was told that holds for inputs of the example's size only: refuse others."""
+        if not self.expecting:
+            self.expecting = True
+            for node in self.crossing:
+                lengths = self.program.own_sizes.lengths(node)
+                self.new.call_function(expect_shape, (self.copies[node], lengths))
 
     def _operation(self, node: fx.Node) -> fx.Node:
         here = node in self.program.replicable or self.low < self.program.layer(node) <= self.high
@@ -212,6 +241,17 @@ def chain(
         value = made
     graph.output(value)
     return Program(graph, layer_of, changed_by=changed_by)
+
+
+def expect_shape(value: torch.Tensor, lengths: Sequence[int | None]) -> None:
+    """Refuse smashed data of another size than the example's."""
+    if len(value.shape) != len(lengths) or any(
+        size not in (length, None) for size, length in zip(lengths, value.shape, strict=True)
+    ):
+        raise ModelError(
+            f"the model was taken apart for inputs that give smashed data of shape {tuple(lengths)} (None is "
+            f"the batch), but got {tuple(value.shape)}: take it apart with an example of the new size"
+        )
 
 
 def copy_tensors(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -34,14 +34,18 @@ class Call:
     output: Any = None
 
 
-def rebuild(exported: ExportedProgram, example: Example, calls: Sequence[Call], output: Any) -> fx.Graph:
+def rebuild(
+    module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[Call], output: Any
+) -> fx.Graph:
     """The graph of a model from its exported program, the calls of its blocks and its output."""
-    return _Rebuilding(exported, example, calls).graph(output)
+    return _Rebuilding(module, exported, example, calls).graph(output)
 
 
 class _Rebuilding:
-    def __init__(self, exported: ExportedProgram, example: Example, calls: Sequence[Call]) -> None:
-        self.exported, self.example, self.calls = exported, example, calls
+    def __init__(
+        self, module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[Call]
+    ) -> None:
+        self.module, self.exported, self.example, self.calls = module, exported, example, calls
         self.new = fx.Graph()
         self.copies: dict[fx.Node, Any] = {}
         self.no_grad = False
@@ -67,8 +71,9 @@ class _Rebuilding:
 
     def _held(self, target: str) -> fx.Node:
         """A parameter, buffer or constant of the model."""
-        if target.startswith("model."):
-            return self.new.get_attr(target.removeprefix("model."))
+        own = target.removeprefix("model.")
+        if own != target and _has(self.module, own):
+            return self.new.get_attr(own)
         value = self.exported.constants[target]
         if not isinstance(value, Tensor) or value.numel() > LARGEST_CONSTANT:
             raise RuntimeError(f"the forward holds a constant that is too large to copy ({target})")
@@ -189,6 +194,14 @@ class _Rebuilding:
 def _is_pure(target: Any) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    return True
+
+
+def _has(module: nn.Module, name: str) -> bool:
+    try:
+        operator.attrgetter(name)(module)
+    except AttributeError:
+        return False
     return True
 
 

@@ -28,6 +28,8 @@ class Sizes:
     numbers: Mapping[fx.Node, tuple[Any, ...]] = field(default_factory=dict)
     shapes: Mapping[fx.Node, tuple[torch.Size, ...]] = field(default_factory=dict)
     dtypes: Mapping[fx.Node, torch.dtype] = field(default_factory=dict)
+    own: tuple[int, ...] = ()
+    """The runs in which nothing but the batch size differed from the example."""
 
     def __contains__(self, node: object) -> bool:
         return node in self.numbers
@@ -35,6 +37,19 @@ class Sizes:
     def express(self, node: fx.Node, crossing: Iterable[fx.Node]) -> Term | None:
         """How to tell the number ``node`` from the tensors that cross; None where they don't tell it."""
         return self._term(self.numbers[node], [n for n in crossing if n in self.shapes])
+
+    def at_own_size(self) -> "Sizes":
+        """What holds for inputs of the example's size, whatever the batch: more numbers are constant."""
+
+        def pick(seen: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(seen[run] for run in self.own)
+
+        numbers = {node: pick(seen) for node, seen in self.numbers.items()}
+        return Sizes(numbers, {node: pick(seen) for node, seen in self.shapes.items()}, self.dtypes)
+
+    def lengths(self, node: fx.Node) -> tuple[int | None, ...]:
+        """The shape of a tensor; None where the batch size changes it."""
+        return tuple(run[0] if len(set(run)) == 1 else None for run in zip(*self.shapes[node], strict=True))
 
     def _term(self, seen: tuple[Any, ...], crossing: list[fx.Node]) -> Term | None:
         first = seen[0]

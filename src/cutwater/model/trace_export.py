@@ -9,13 +9,14 @@ shapes of its results; in the graph it becomes a call of the block again.
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from io import StringIO
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
+from torch.overrides import TorchFunctionMode
 
 from cutwater.model.example import Example
 from cutwater.model.rebuild import Call, rebuild
@@ -23,19 +24,25 @@ from cutwater.model.structure import leaves_in, map_tensors, tensors_in
 from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
-def trace_export(module: nn.Module, example: Example, blocks: frozenset[str], training: bool) -> fx.Graph:
-    """The graph of a model's forward in train or eval mode."""
+def trace_export(
+    module: nn.Module, example: Example, blocks: frozenset[str], training: bool, unseen: bool = False
+) -> fx.Graph:
+    """The graph of a model's forward in train or eval mode.
+
+    ``unseen`` hides from the model that it is being traced: some do otherwise then, such as Hugging Face's,
+    which make masks that nothing needs.
+    """
     example = example.with_batch(max(example.batch, 2))
     before = outside_state()
     with untouched(module), in_mode(module, training), _opaque(module, blocks) as calls:
-        entry, outputs = _entry(module, example)
+        entry, outputs = _entry(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
         with _quietly():
             exported = export(entry, example.values, dynamic_shapes=shapes, strict=False)
         if outside_state() != before:
             raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
     _check_batch(exported, example)
-    return rebuild(exported, example, calls, outputs[-1])
+    return rebuild(module, exported, example, calls, outputs[-1])
 
 
 _results: dict[int, Callable[[list[Tensor]], list[Tensor]]] = {}
@@ -101,7 +108,14 @@ def _stand_in(block: nn.Module, path: str, calls: list[Call], hooks: dict[str, A
     return forward
 
 
-def _entry(model: nn.Module, example: Example) -> tuple[nn.Module, list[Any]]:
+def trace_export_unseen(
+    module: nn.Module, example: Example, blocks: frozenset[str], training: bool
+) -> fx.Graph:
+    """The same, with the model unaware."""
+    return trace_export(module, example, blocks, training, unseen=True)
+
+
+def _entry(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:
     """A module that takes the inputs in order and returns the output's tensors; the list gets the output."""
     outputs: list[Any] = []
 
@@ -112,10 +126,46 @@ def _entry(model: nn.Module, example: Example) -> tuple[nn.Module, list[Any]]:
             self.model = model
 
         def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-            outputs.append(example.call(self.model, inputs))
+            with _hidden() if unseen else nullcontext(), _KnownComparisons():
+                outputs.append(example.call(self.model, inputs))
             return tuple(tensors_in(outputs[-1]))
 
     return Entry(), outputs
+
+
+class _KnownComparisons(TorchFunctionMode):
+    """A draw from [0, 1) is never below zero.
+
+    Models with an unused layer drop ask ``torch.rand([]) < 0.0`` before every layer, which would look like a
+    decision by data.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        asks = func in (torch.Tensor.lt, torch.Tensor.__lt__) and isinstance(args[1], (int, float))
+        if asks and args[1] <= 0 and any(args[0] is draw for draw in self.draws):
+            return False
+        value = func(*args, **(kwargs or {}))
+        if func is torch.rand:
+            self.draws.append(value)
+        return value
+
+
+@contextmanager
+def _hidden() -> Iterator[None]:
+    """While open, who asks torch whether it is tracing hears no."""
+    names = ("is_compiling", "is_exporting")
+    originals = {name: getattr(torch.compiler, name) for name in names if hasattr(torch.compiler, name)}
+    try:
+        for name in originals:
+            setattr(torch.compiler, name, lambda: False)
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch.compiler, name, original)
 
 
 @contextmanager
