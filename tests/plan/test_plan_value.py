@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -83,6 +84,11 @@ def test_a_plan_is_frozen():
         one.planner = "mine"
     with pytest.raises(ValueError, match="read-only"):
         one.cuts[0] = 3
+
+
+def test_a_plan_can_be_sent_to_another_process():
+    one = plan()
+    assert pickle.loads(pickle.dumps(one)) == one
 
 
 def test_clients_are_found_by_number_and_name():

@@ -16,13 +16,13 @@ LIMIT = 300_000
 
 def exhaustive(problem: Problem) -> Plan:
     """The best of all combinations of cuts, each with its best shares."""
-    choices = [problem.allowed.cuts(k) for k in range(len(problem))]
-    count = int(np.prod([float(len(cuts)) for cuts in choices]))
-    if count > LIMIT:
+    sizes = problem.allowed.masks.sum(axis=1)[problem.allowed.of]
+    digits = float(np.log10(sizes).sum())
+    if digits > np.log10(LIMIT) + 1e-9:
         raise PlanError(
-            f"exhaustive tries at most {LIMIT:,} combinations of cuts, but there are {count:.1e}: use exact"
+            f"exhaustive tries at most {LIMIT:,} combinations of cuts, not 10^{digits:.0f}: use exact"
         )
-    combinations = np.array(list(product(*choices)))
+    combinations = np.array(list(product(*(problem.allowed.cuts(k) for k in range(len(problem))))))
     before, work = before_server(problem, combinations), server_work(problem, combinations)
     latency = _smallest_latency(before, work, problem.server.compute)
     best = int(latency.argmin())
@@ -32,7 +32,7 @@ def exhaustive(problem: Problem) -> Plan:
     # Bisection ends a rounding error above or below the root.
     shares *= min(1.0, problem.server.compute / max(float(shares.sum()), 1e-300))
     return assemble(
-        problem, "exhaustive", combinations[best], shares, outcome=f"best of {count} combinations"
+        problem, "exhaustive", combinations[best], shares, outcome=f"best of {len(combinations)} combinations"
     )
 
 

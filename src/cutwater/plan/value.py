@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -201,7 +201,7 @@ def assemble(
         names=problem.fleet.names,
         cuts=cut_column,
         shares=share_column,
-        details=lambda: session_phases(problem, cut_column, share_column),
+        details=partial(session_phases, problem, cut_column, share_column),
         lower_bound=lower_bound,
         outcome=outcome,
         trace=trace,
