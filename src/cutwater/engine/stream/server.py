@@ -1,0 +1,285 @@
+"""The server's end of the activation stream: a grpc.aio service in a thread of its own.
+
+grpc.aio because a thread pool starves once idle streams fill it; a thread of its own because those who run
+rounds (a Flower ServerApp, a test) are not asynchronous.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import grpc
+
+from cutwater.engine.stream.expectation import Expectation, Gate
+from cutwater.engine.stream.frames import Kind
+from cutwater.engine.stream.limits import METHOD, VERDICT, Limits
+from cutwater.engine.stream.messages import Assembler, Message, Packed, Packer
+from cutwater.engine.stream.refusal import RefusedError, Status
+from cutwater.engine.stream.session import Hosted, ServerHalf, SessionRecord
+from cutwater.engine.stream.ticket import Claims, Ticket, TicketKey
+from cutwater.engine.stream.tls import Certificate
+from cutwater.errors import EngineError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Line = asyncio.Future[RefusedError]
+"""Of a connection: done when it is to end, and why; cancelled when it was lost."""
+_PLAIN = Packer({Kind.WELCOME: Gate(), Kind.FINISHED: Gate()})
+_MAX_REASON = 500
+
+
+class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Lets connections in by their tickets and talks with them; lives in one event loop."""
+
+    def __init__(self, half: ServerHalf, key: TicketKey, limits: Limits, clock: Callable[[], float]) -> None:
+        self.half, self.key, self.limits, self.clock = half, key, limits, clock
+        self.hosted: dict[str, Hosted] = {}
+
+    def service(self, details: Any) -> Any:
+        """What gRPC asks for every call."""
+        return grpc.stream_stream_rpc_method_handler(self._call) if details.method == METHOD else None
+
+    async def _call(self, _: Any, context: Any) -> None:
+        try:
+            hosted, line, have = self._admit(context)
+        except RefusedError as refusal:
+            await self._abort(context, refusal)
+            return
+        talk = asyncio.create_task(self._talk(hosted, line, have, context))
+        try:
+            either: set[asyncio.Future[Any]] = {talk, line}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            line.cancel()  # the connection is lost; the session stays, its client may come back
+            raise
+        finally:
+            if not hosted.runs_in(talk):
+                talk.cancel()
+                await asyncio.wait({talk})
+        verdict = line.result() if line.done() else _refusal_of(talk)
+        if verdict is not None:
+            if not line.done():
+                hosted.fail(verdict)
+            await self._abort(context, verdict)
+
+    def _admit(self, context: Any) -> tuple[Hosted, Line, int]:
+        opening = self.key.verify(context.invocation_metadata())
+        hosted = self.hosted.get(opening.claims.id)
+        if hosted is None:
+            reason = f"round {opening.claims.round} is over for client {opening.claims.client!r}"
+            raise RefusedError(Status.PERMISSION_DENIED, reason)
+        return hosted, hosted.admit(opening), opening.have
+
+    async def _talk(self, hosted: Hosted, line: Line, have: int, context: Any) -> None:
+        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, hosted.received), context)
+        if hosted.received > have:
+            await self._answer(hosted, line, context)
+        assembler = Assembler(hosted.expect.at_server())
+        while await self._turn(hosted, line, assembler, context):
+            pass
+
+    async def _turn(self, hosted: Hosted, line: Line, assembler: Assembler, context: Any) -> bool:
+        """One message of the client and what it calls for; whether more may come."""
+        message = await self._receive(hosted, assembler, context)
+        if message is None:
+            return False
+        if message.kind is Kind.FINISH:
+            hosted.finish(message.step)
+            await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), context)
+            return False
+        await hosted.take(message)
+        del message  # its memory is free for the next step
+        await self._answer(hosted, line, context)
+        return not line.done()
+
+    async def _receive(self, hosted: Hosted, assembler: Assembler, context: Any) -> Message | None:
+        started = None
+        while (data := await context.read()) is not grpc.aio.EOF:
+            started = started or self.clock()
+            hosted.bytes_up += len(data)
+            message = assembler.feed(data)
+            if message is not None:
+                hosted.seconds["up"] += self.clock() - started
+                return message
+        return None
+
+    async def _answer(self, hosted: Hosted, line: Line, context: Any) -> None:
+        reply = await hosted.reply()
+        if reply is None or line.done():
+            return
+        started = self.clock()
+        await self._send(hosted, reply, context)
+        hosted.seconds["down"] += self.clock() - started
+
+    async def _send(self, hosted: Hosted, packed: Packed, context: Any) -> None:
+        for frame in packed.frames(self.limits.frame_bytes):
+            # Returns when HTTP/2 flow control has taken it: a client that does not read stops us here.
+            await context.write(frame)
+            hosted.bytes_down += len(frame)
+
+    async def _abort(self, context: Any, refusal: RefusedError) -> None:
+        code = grpc.StatusCode[refusal.status.name]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.keepalive_timeout):
+                await context.abort(code, refusal.reason[:_MAX_REASON], ((VERDICT, refusal.status.name),))
+        # The status waits behind data that the client does not read. It had its chance.
+        raise asyncio.CancelledError
+
+
+def _refusal_of(talk: "asyncio.Task[None]") -> RefusedError | None:
+    error = None if talk.cancelled() else talk.exception()
+    if isinstance(error, RefusedError):
+        return error
+    if error is not None:
+        log.debug("a connection of the stream ended", exc_info=error)
+    return None
+
+
+class StreamServer:
+    """Hosts the server's half of sessions; a context manager, called from any thread but its own.
+
+    ``issue`` a ticket, hand it to its client, ``wait`` for the session, ``revoke`` the ticket when its round
+    is over: until then the session's record is kept, afterwards nothing is.
+    """
+
+    def __init__(
+        self,
+        half: ServerHalf,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str | None = None,
+        certificate: Certificate | None = None,
+        key: TicketKey | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.certificate = certificate or Certificate.self_signed()
+        self._key = key or TicketKey()
+        self._service = _Service(half, self._key, self.limits, clock)
+        self._host, self._port, self._advertise = host, port, advertise or host
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: Future[int] = Future()
+        self._thread = threading.Thread(target=self._main, name="cutwater-stream", daemon=True)
+
+    def __enter__(self) -> "StreamServer":
+        self._thread.start()
+        self._port = self._ready.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it: what tickets say."""
+        return f"{self._advertise}:{self._port}"
+
+    def issue(
+        self,
+        *,
+        run: str,
+        round: int,
+        client: str,
+        cut: int,
+        expect: Expectation,
+        open_seconds: float = 60.0,
+        session_seconds: float = 600.0,
+    ) -> Ticket:
+        """A ticket for one session of one client; both times count from now."""
+        if not 0 < open_seconds <= session_seconds:
+            raise EngineError(
+                f"open_seconds is {open_seconds} and session_seconds {session_seconds}, but the first must "
+                f"be above 0 and not above the second"
+            )
+        claims = Claims(
+            id=secrets.token_hex(16),
+            run=run,
+            round=round,
+            client=client,
+            cut=cut,
+            address=self.address,
+            server_name=self.certificate.name,
+            fingerprint=self.certificate.fingerprint,
+            open_seconds=open_seconds,
+            session_seconds=session_seconds,
+        )
+        self._in_loop(self._host_session(claims, expect))
+        return self._key.issue(claims, self.certificate.certificate)
+
+    def wait(self, ticket: Ticket, timeout: float | None = None) -> SessionRecord:
+        """The record of a session that has ended, when it has; TimeoutError if it has not by then."""
+        return self._hosted(ticket).over.result(timeout)
+
+    def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
+        """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""
+        return self._in_loop(self._drop(self._hosted(ticket), reason))
+
+    def records(self) -> tuple[SessionRecord, ...]:
+        """All sessions whose tickets were not revoked, as they stand."""
+        return self._in_loop(self._records())
+
+    def close(self) -> None:
+        """End all sessions, close all connections, stop the thread."""
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _hosted(self, ticket: Ticket) -> Hosted:
+        hosted = self._service.hosted.get(ticket.claims.id)
+        if hosted is None:
+            raise EngineError(f"ticket {ticket.claims.id} is not one of this server's, or was revoked")
+        return hosted
+
+    def _in_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None or not self._thread.is_alive():
+            coroutine.close()
+            raise EngineError("the stream's server is not running: use it inside its with block")
+        assert threading.current_thread() is not self._thread, "this would wait for itself"
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _host_session(self, claims: Claims, expect: Expectation) -> None:
+        self._service.hosted[claims.id] = Hosted(claims, expect, self._service.half, self._service.clock)
+
+    async def _drop(self, hosted: Hosted, reason: str) -> SessionRecord:
+        hosted.fail(RefusedError(Status.ABORTED, reason))
+        record = await hosted.ended()
+        self._service.hosted.pop(hosted.claims.id, None)
+        return record
+
+    async def _records(self) -> tuple[SessionRecord, ...]:
+        return tuple(hosted.record() for hosted in self._service.hosted.values())
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:
+            if self._ready.done():
+                log.exception("the stream's server stopped")
+            else:
+                self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = grpc.aio.server(options=self.limits.server())
+        server.add_generic_rpc_handlers((self._service,))
+        pair = (self.certificate.key, self.certificate.certificate.encode())
+        try:
+            port = server.add_secure_port(f"{self._host}:{self._port}", grpc.ssl_server_credentials((pair,)))
+        except RuntimeError as error:
+            raise EngineError(
+                f"{self._host}:{self._port} can't be listened on: choose another port"
+            ) from error
+        await server.start()
+        self._ready.set_result(port)
+        await self._stop.wait()
+        for hosted in list(self._service.hosted.values()):
+            await self._drop(hosted, "the server is shutting down")
+        await server.stop(grace=0.2)

@@ -1,0 +1,281 @@
+"""A session's state at the server: every step takes effect exactly once, whatever happens to connections.
+
+Steps are numbered from 0 and come one at a time, as training does. A step that has arrived in full runs in a
+task of the session's own, which no lost connection stops, and its reply is kept until the next step arrives
+in full. A client that comes back says how many replies it holds; it is told how many steps have arrived. So
+it sends again exactly what got lost on the way up, and is sent again exactly what got lost on the way down.
+"""
+
+import asyncio
+import concurrent.futures
+import hmac
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from cutwater.engine.stream.expectation import Expectation
+from cutwater.engine.stream.frames import Kind
+from cutwater.engine.stream.messages import Message, Packed, Packer
+from cutwater.engine.stream.refusal import RefusedError, Status, invalid
+from cutwater.engine.stream.tensors import check_values
+from cutwater.engine.stream.ticket import Claims, Opening
+from cutwater.errors import CutwaterError
+from cutwater.train.step import Tensors
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who is being trained with: what the server's half is told at every step."""
+
+    id: str
+    run: str
+    round: int
+    client: str
+    cut: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the server's half makes of a step."""
+
+    gradients: Tensors
+    """G, one for each expected gradient; kept for a resend until the next step, so not to be written to."""
+    loss: float
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What the client should know besides: seconds of a stage, say."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """How a session went."""
+
+    session: Session
+    steps: int
+    """Steps that took effect."""
+    samples: int
+    bytes_up: int
+    bytes_down: int
+    openings: int
+    """Connections it took; 0 if the client never came, 1 if nothing was lost."""
+    seconds: Mapping[str, float]
+    """Of all steps: ``up`` from a step's first frame to its last, ``server`` in its half, ``down``."""
+    failure: RefusedError | None
+    """Why it did not finish, if it did not."""
+
+
+class ServerHalf(Protocol):
+    """The server's half of the model, for all sessions; called in the server's event loop."""
+
+    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+        """Forward, backward and update (eqs. (6), (7)). Blocking work belongs into a queue, not here.
+
+        Called once for each number, in order. The smashed tensors require gradients where they are expected.
+        They may be kept, but dropping them lets the next step use their memory.
+        """
+
+    async def closed(self, session: Session, record: SessionRecord) -> None:
+        """The session is over, one way or another; called once, after its last step has returned."""
+
+
+class Hosted:
+    """One session; lives in the server's event loop alone, so nothing here needs a lock."""
+
+    def __init__(
+        self, claims: Claims, expect: Expectation, half: ServerHalf, clock: Callable[[], float]
+    ) -> None:
+        self.claims, self.expect, self._half, self._clock = claims, expect, half, clock
+        self.session = Session(claims.id, claims.run, claims.round, claims.client, claims.cut)
+        self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
+        self.received = self.applied = self.samples = self.bytes_up = self.bytes_down = 0
+        self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
+        self.finished = False
+        self.failure: RefusedError | None = None
+        self._packer = Packer(expect.at_client())
+        self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
+        self._nonce, self._attempt, self._openings = b"", 0, 0
+        self._open_by = clock() + claims.open_seconds
+        self._line: asyncio.Future[RefusedError] | None = None
+        self._answer: asyncio.Future[Packed | None] | None = None
+        self._busy: asyncio.Task[Any] | None = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(claims.session_seconds, self._expire)
+        self._closing: asyncio.Task[None] | None = None
+
+    # Connections
+
+    def admit(self, opening: Opening) -> "asyncio.Future[RefusedError]":
+        """Let a connection in, in place of the one before; the future says when it must go, and why."""
+        self._check_opening(opening)
+        self._nonce, self._attempt = opening.nonce, opening.attempt
+        self._openings += 1
+        self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
+        self._line = asyncio.get_running_loop().create_future()
+        return self._line
+
+    def _check_opening(self, opening: Opening) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if not self._nonce:
+            if self._clock() > self._open_by:
+                raise _denied(f"the ticket was good for {self.claims.open_seconds:g} s, which are over")
+        elif not hmac.compare_digest(self._nonce, opening.nonce):
+            raise _denied("the ticket was used before: it opens one session")
+        if opening.attempt <= self._attempt:
+            raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
+        known = (self.received,) if self.finished else (self.received, self.received - 1)
+        if opening.have not in known:
+            raise RefusedError(
+                Status.FAILED_PRECONDITION,
+                f"the client holds {opening.have} replies, but {self.received} steps have arrived",
+            )
+
+    def _dismiss(self, refusal: RefusedError) -> None:
+        if self._line is not None and not self._line.done():
+            self._line.set_result(refusal)
+
+    # Steps
+
+    async def take(self, message: Message) -> None:
+        """A step has arrived in full: run it, once; :meth:`reply` has what comes out.
+
+        Runs in the task of the connection that brought it, but does not end with that connection.
+        """
+        number = message.step
+        if self.finished or number != self.received:
+            raise RefusedError(
+                Status.FAILED_PRECONDITION, f"step {number} came, but step {self.received} is next"
+            )
+        if number >= self.expect.steps:
+            raise invalid(f"step {number} came, but the plan has {self.expect.steps} steps")
+        self.received += 1
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        self._busy, reply = asyncio.current_task(), None
+        try:
+            reply = await self._run(message)
+        finally:
+            self._busy = None
+            answer.set_result(reply)
+
+    def runs_in(self, task: "asyncio.Task[None]") -> bool:
+        """Whether this task is in the middle of a step, and so must be left alone."""
+        return self._busy is task
+
+    async def reply(self) -> Packed | None:
+        """The reply to the last step that arrived, when it is there; None if the session failed over it."""
+        assert self._answer is not None
+        return await asyncio.shield(self._answer)
+
+    async def _run(self, message: Message) -> Packed | None:
+        *smashed, labels = message.tensors
+        for place in self._needing:
+            smashed[place].requires_grad_()
+        number, started = message.step, self._clock()
+        try:
+            result = await self._half.step(self.session, number, tuple(smashed), labels)
+            seconds = self._clock() - started
+            reply = self._pack(number, len(labels), result, seconds)
+        except RefusedError as refusal:
+            self.fail(refusal)
+        except CutwaterError as error:
+            reason = f"step {number} of client {self.session.client!r}: {error}"
+            self.fail(RefusedError(Status.ABORTED, reason))
+        except Exception:
+            log.exception("the server's half failed at step %d of %s", number, self.session)
+            reason = f"the server's half failed at step {number}; see its log"
+            self.fail(RefusedError(Status.INTERNAL, reason))
+        else:
+            self.applied += 1
+            self.samples += len(labels)
+            self.seconds["server"] += seconds
+            return reply
+        return None
+
+    def _pack(self, number: int, rows: int, result: StepResult, seconds: float) -> Packed:
+        scalars = {"loss": result.loss, "server_seconds": seconds, **result.measures}
+        try:
+            packed = self._packer.pack(Kind.REPLY, number, result.gradients, scalars)
+        except RefusedError as refusal:
+            raise TypeError(f"the server's half gave what is not expected: {refusal.reason}") from refusal
+        if any(len(gradient) != rows for gradient in result.gradients):
+            raise TypeError(f"the server's half gave gradients for another mini-batch than {rows}")
+        if not math.isfinite(result.loss):
+            raise self._diverged(number, f"a loss of {result.loss}")
+        try:
+            check_values(packed.arrays, self.expect.gradients)
+        except RefusedError as refusal:
+            raise self._diverged(number, "gradients with NaN or infinity") from refusal
+        return packed
+
+    def _diverged(self, number: int, what: str) -> RefusedError:
+        return RefusedError(
+            Status.ABORTED, f"step {number} of client {self.session.client!r} gave {what}; it is left out"
+        )
+
+    # Ends
+
+    def finish(self, steps: int) -> None:
+        """The client says it is done; said twice, it is done once."""
+        if steps != self.received:
+            raise RefusedError(
+                Status.FAILED_PRECONDITION,
+                f"the client counts {steps} steps, but {self.received} have arrived",
+            )
+        if not self.finished:
+            self.finished = True
+            self._end()
+
+    def fail(self, refusal: RefusedError) -> None:
+        """End the session for good; the client learns why if it is there or comes back."""
+        if self.finished or self.failure is not None:
+            return
+        self.failure = refusal
+        self._dismiss(refusal)
+        self._end()
+
+    def _expire(self) -> None:
+        reason = f"the session's {self.claims.session_seconds:g} s are over"
+        self.fail(RefusedError(Status.DEADLINE_EXCEEDED, reason))
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        if self._busy is not None and self._busy is not asyncio.current_task():
+            self._busy.cancel()
+        self._closing = asyncio.create_task(self._close())
+
+    async def _close(self) -> None:
+        if self._answer is not None:
+            await asyncio.shield(self._answer)
+            self._answer = None
+        record = self.record()
+        try:
+            await self._half.closed(self.session, record)
+        except Exception:
+            log.exception("the server's half failed to close %s", self.session)
+        self.over.set_result(record)
+
+    async def ended(self) -> SessionRecord:
+        """Wait for the end."""
+        return await asyncio.wrap_future(self.over)
+
+    def record(self) -> SessionRecord:
+        """How it went so far."""
+        return SessionRecord(
+            session=self.session,
+            steps=self.applied,
+            samples=self.samples,
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            openings=self._openings,
+            seconds=dict(self.seconds),
+            failure=self.failure,
+        )
+
+
+def _denied(reason: str) -> RefusedError:
+    return RefusedError(Status.PERMISSION_DENIED, reason)

@@ -1,0 +1,179 @@
+"""What the plan expects of a message, and tensors as raw bytes.
+
+The cut of a session fixes the names, types and shapes of everything that crosses it; only the last mini-batch
+may be smaller. So both ends know beforehand what may arrive, and refuse the rest before they allocate for it.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutwater.engine.stream.refusal import invalid
+from cutwater.errors import EngineError
+
+DTYPES: Final[tuple[torch.dtype, ...]] = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
+"""Their places in this list are their codes on the wire: append only."""
+
+ALIGNMENT: Final = 64
+"""Tensors start at multiples of this, as torch's own do: elsewhere, kernels may give other last bits."""
+
+MAX_DIMENSIONS: Final = 8
+
+Array = npt.NDArray[Any]
+_DISGUISED: Final = {torch.bfloat16: torch.int16, torch.bool: torch.uint8}
+"""As what numpy gets to see what it does not have (bfloat16) or would trust unseen (booleans)."""
+_NUMPY: Final = {
+    dtype: np.dtype(str(_DISGUISED.get(dtype, dtype)).removeprefix("torch.")) for dtype in DTYPES
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a message: everything but the mini-batch, which is its first dimension."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    """Of one sample."""
+    values: tuple[int, int] | None = None
+    """Smallest and largest value, if not a floating-point tensor: (0, classes - 1) for labels."""
+
+    def __post_init__(self) -> None:
+        if self.dtype is torch.bool:
+            object.__setattr__(self, "values", (0, 1))
+        if not 0 < len(self.name.encode()) <= 255:
+            raise EngineError(f"the tensor name {self.name!r} must have 1 to 255 bytes")
+        if self.dtype not in DTYPES:
+            raise EngineError(f"tensor {self.name!r} has type {self.dtype}, but only {DTYPES} can be sent")
+        if len(self.shape) >= MAX_DIMENSIONS or any(not 0 < size < 2**32 for size in self.shape):
+            raise EngineError(
+                f"tensor {self.name!r} has samples of shape {self.shape}, but up to {MAX_DIMENSIONS - 1} "
+                f"dimensions of at least 1 can be sent"
+            )
+
+    def bytes(self, rows: int) -> int:
+        """Size of a mini-batch of this many samples."""
+        return rows * math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class TensorHead:
+    """What a message says about a tensor before its bytes come."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def bytes(self) -> int:
+        """Size of the tensor."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def check_heads(heads: Sequence[TensorHead], specs: Sequence[TensorSpec], rows: range) -> None:
+    """Refuse tensors that are not exactly the expected ones; they agree on one mini-batch within ``rows``."""
+    names, wanted = [head.name for head in heads], [spec.name for spec in specs]
+    if len(set(names)) != len(names):
+        raise invalid(f"the tensors {names} have a name twice")
+    if names != wanted:
+        raise invalid(f"the tensors are {names}, but {wanted} were expected, in this order")
+    for head, spec in zip(heads, specs, strict=True):
+        if head.dtype != spec.dtype:
+            raise invalid(f"tensor {head.name!r} is of type {head.dtype}, but the plan says {spec.dtype}")
+        if len(head.shape) != len(spec.shape) + 1 or head.shape[1:] != spec.shape:
+            raise invalid(
+                f"tensor {head.name!r} has shape {head.shape}, but the plan says (mini-batch, "
+                f"{', '.join(map(str, spec.shape))})"
+            )
+        if head.shape[0] not in rows or head.shape[0] != heads[0].shape[0]:
+            raise invalid(
+                f"tensor {head.name!r} has a mini-batch of {head.shape[0]}, but {_say(rows)} were expected, "
+                f"the same for all"
+            )
+
+
+def _say(rows: range) -> str:
+    return f"{rows[0]} to {rows[-1]}" if len(rows) > 1 else str(rows[0])
+
+
+def check_values(arrays: Iterable[Array], specs: Iterable[TensorSpec]) -> None:
+    """Refuse NaN, infinity, labels out of range and booleans that are neither."""
+    for array, spec in zip(arrays, specs, strict=True):
+        if spec.dtype.is_floating_point:
+            if not _finite(array, spec.dtype):
+                raise invalid(f"tensor {spec.name!r} holds NaN or infinity")
+        elif spec.values is not None:
+            low, high = spec.values
+            if not low <= _least(array) <= _most(array) <= high:
+                raise invalid(
+                    f"tensor {spec.name!r} holds values from {_least(array)} to {_most(array)}, but the plan "
+                    f"allows {low} to {high}"
+                )
+
+
+def _finite(array: Array, dtype: torch.dtype) -> bool:
+    # numpy has no bfloat16, whose exponent is all ones exactly for NaN and infinity.
+    if dtype is torch.bfloat16:
+        return not bool(((array & 0x7F80) == 0x7F80).any())
+    # Extremes pass NaN on and need no room of their own, unlike a mask of what is finite.
+    return math.isfinite(_least(array)) and math.isfinite(_most(array))
+
+
+def _least(array: Array) -> Any:
+    return np.minimum.reduce(array, axis=None)
+
+
+def _most(array: Array) -> Any:
+    return np.maximum.reduce(array, axis=None)
+
+
+class Memory:
+    """A buffer that is handed out again when nobody holds what was handed out before."""
+
+    def __init__(self) -> None:
+        self._buffer: Array = np.empty(0, np.uint8)
+        self._start = 0
+
+    def take(self, size: int) -> memoryview:
+        """So many bytes, at an address that ALIGNMENT divides."""
+        # Every view, array and tensor over it holds a reference to it; two are ours and getrefcount's.
+        if len(self._buffer) < size + ALIGNMENT or sys.getrefcount(self._buffer) > 2:
+            self._buffer = np.empty(size + ALIGNMENT, np.uint8)
+            self._start = -self._buffer.__array_interface__["data"][0] % ALIGNMENT
+        return self._buffer.data[self._start : self._start + size]
+
+
+def array_in(memory: memoryview, head: TensorHead, offset: int) -> Array:
+    """The tensor that begins at ``offset`` of a payload, as an array over the same memory."""
+    return np.ndarray(head.shape, _NUMPY[head.dtype], memory, offset)
+
+
+def tensor_of(array: Array, head: TensorHead) -> Tensor:
+    """The tensor over an array's memory."""
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype is head.dtype else tensor.view(head.dtype)
+
+
+def array_of(tensor: Tensor) -> Array:
+    """The array over a tensor's memory; over a copy's, if it is not on the CPU in one piece."""
+    if tensor.dtype in _DISGUISED:
+        tensor = tensor.detach().contiguous().view(_DISGUISED[tensor.dtype])
+    array: Array = tensor.numpy(force=True)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -1,0 +1,332 @@
+"""The share scheduler: promises kept to within one piece of work, nothing idle, the same order every time."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from concurrent.futures import CancelledError
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutwater.engine.shares import FairQueue, ShareScheduler
+from cutwater.errors import EngineError
+
+COSTS = st.floats(0.1, 100.0)
+WEIGHTS = st.lists(st.floats(0.1, 100.0), min_size=1, max_size=6)
+
+
+def fill(queue: FairQueue[int], weights: list[float], costs: list[list[float]]) -> None:
+    for flow, weight in enumerate(weights):
+        queue.open(str(flow), weight)
+    for flow, mine in enumerate(costs):
+        for cost in mine:
+            queue.push(str(flow), cost, flow)
+
+
+def drain(queue: FairQueue[int]) -> list[tuple[int, float]]:
+    served = []
+    while (piece := queue.pop()) is not None:
+        served.append((piece[2], piece[1]))
+    return served
+
+
+@st.composite
+def backlogs(draw: st.DrawFn) -> tuple[list[float], list[list[float]]]:
+    weights = draw(WEIGHTS)
+    return weights, [draw(st.lists(COSTS, min_size=1, max_size=20)) for _ in weights]
+
+
+@settings(deadline=None)
+@given(backlogs())
+def test_everything_handed_in_is_served_once_and_in_order_within_a_session(
+    case: tuple[list[float], list[list[float]]],
+) -> None:
+    weights, costs = case
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, weights, costs)
+    got: dict[int, list[float]] = defaultdict(list)
+    for flow, cost in drain(queue):
+        got[flow].append(cost)
+    assert [got[flow] for flow in range(len(weights))] == costs
+
+
+@settings(deadline=None, max_examples=200)
+@given(backlogs())
+def test_sessions_that_always_have_work_get_it_in_proportion_to_their_shares(
+    case: tuple[list[float], list[list[float]]],
+) -> None:
+    """Normalised service differs by at most two pieces of each, whatever the pieces and shares are."""
+    weights, costs = case
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, weights, costs)
+    left = [len(mine) for mine in costs]
+    largest = [max(mine) for mine in costs]
+    slack = 2 * max(largest) / sum(weights)
+    work = [0.0] * len(weights)
+    for flow, cost in drain(queue):
+        work[flow] += cost
+        left[flow] -= 1
+        if not all(left):
+            break
+        for a, b in combinations(range(len(weights)), 2):
+            bound = 2 * (largest[a] / weights[a] + largest[b] / weights[b]) + slack
+            assert abs(work[a] / weights[a] - work[b] / weights[b]) <= bound * (1 + 1e-9)
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> tuple[list[float], list[list[tuple[float, float]]]]:
+    """Sessions whose steps come now and then: for each, (when, how much)."""
+    weights = draw(WEIGHTS)
+    gaps = st.lists(st.tuples(st.floats(0, 20.0), COSTS), min_size=1, max_size=15)
+    arrivals = []
+    for _ in weights:
+        at, mine = 0.0, []
+        for gap, cost in draw(gaps):
+            at += gap
+            mine.append((at, cost))
+        arrivals.append(mine)
+    return weights, arrivals
+
+
+def simulate(
+    weights: list[float], arrivals: list[list[tuple[float, float]]], speed: float
+) -> list[tuple[int, float, float, float, float]]:
+    """A device of this speed with a clock of its own: (flow, arrival, cost, begin, end) as served."""
+    queue: FairQueue[tuple[int, float]] = FairQueue()
+    for flow, weight in enumerate(weights):
+        queue.open(str(flow), weight)
+    coming = sorted((at, flow, cost) for flow, mine in enumerate(arrivals) for at, cost in mine)
+    clock, served = 0.0, []
+    while True:
+        while coming and coming[0][0] <= clock:
+            at, flow, cost = coming.pop(0)
+            queue.push(str(flow), cost, (flow, at))
+        piece = queue.pop()
+        if piece is not None:
+            _, cost, (flow, at) = piece
+            served.append((flow, at, cost, clock, clock + cost / speed))
+            clock += cost / speed
+        elif coming:
+            clock = coming[0][0]
+        else:
+            return served
+
+
+@settings(deadline=None)
+@given(traffic(), st.floats(0.5, 50.0))
+def test_the_device_never_idles_while_anyone_has_work(
+    case: tuple[list[float], list[list[tuple[float, float]]]], speed: float
+) -> None:
+    served = simulate(*case, speed)
+    assert len(served) == sum(map(len, case[1]))
+    for place, (_, _, _, begin, _) in enumerate(served):
+        before = served[place - 1][4] if place else 0.0
+        if begin > before:
+            assert all(at >= begin for _, at, _, _, _ in served[place:])
+
+
+@settings(deadline=None, max_examples=300)
+@given(traffic())
+def test_a_piece_is_late_by_at_most_one_other_piece(
+    case: tuple[list[float], list[list[tuple[float, float]]]],
+) -> None:
+    """The plan's promise: c / f after it came, or after the piece before it was due."""
+    weights, arrivals = case
+    speed = sum(weights)
+    longest = max(cost for mine in arrivals for _, cost in mine) / speed
+    due = [0.0] * len(weights)
+    for flow, at, cost, _, end in simulate(weights, arrivals, speed):
+        due[flow] = max(due[flow], at) + cost / weights[flow]
+        assert end <= (due[flow] + longest) * (1 + 1e-9)
+
+
+def test_an_unused_share_goes_to_the_others_in_proportion() -> None:
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, [1.0, 2.0, 100.0], [[1.0] * 60, [1.0] * 60, []])
+    first = [flow for flow, _ in drain(queue)[:60]]
+    assert (first.count(0), first.count(1)) == (20, 40)
+
+
+def test_a_session_that_was_away_is_owed_nothing_for_it() -> None:
+    """It comes back to its share of now: the others are not starved while it catches up."""
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, [1.0, 1.0], [[1.0] * 50, []])
+    for _ in range(40):
+        queue.pop()
+    for _ in range(10):
+        queue.push("1", 1.0, 1)
+    assert [flow for flow, _ in drain(queue)[:10]].count(1) == 5
+
+
+def test_work_that_is_no_longer_wanted_is_neither_served_nor_charged() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.open("a", 1.0)
+    queue.push("a", 5.0, "dead")
+    queue.push("a", 1.0, "alive")
+    assert queue.pop(lambda item: item != "dead") == ("a", 1.0, "alive")
+    assert queue.account("a") == (1.0, 1.0, 1.0)
+
+
+@settings(deadline=None)
+@given(backlogs())
+def test_the_order_of_service_is_a_function_of_the_work_alone(
+    case: tuple[list[float], list[list[float]]],
+) -> None:
+    orders = []
+    for _ in range(2):
+        queue: FairQueue[int] = FairQueue()
+        fill(queue, *case)
+        orders.append(drain(queue))
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_share_that_makes_no_sense_is_refused(weight: float) -> None:
+    with ShareScheduler() as scheduler, pytest.raises(EngineError, match="share of 'a'"):
+        scheduler.lane("a", weight)
+
+
+@pytest.mark.parametrize("flops", [0.0, -1.0, float("nan"), float("inf")])
+def test_work_that_costs_nothing_or_everything_is_refused(flops: float) -> None:
+    with ShareScheduler() as scheduler, pytest.raises(EngineError, match="FLOPs"):
+        scheduler.lane("a", 1.0).submit(lambda: None, flops)
+
+
+def test_two_sessions_cannot_have_one_name() -> None:
+    with ShareScheduler() as scheduler:
+        scheduler.lane("a", 1.0)
+        with pytest.raises(EngineError, match="name of its own"):
+            scheduler.lane("a", 1.0)
+
+
+def test_a_device_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(EngineError, match=r"'cuda:99'.*has cpu"):
+        ShareScheduler("cuda:99")
+
+
+class Gate:
+    """Holds the runner until all work is handed in, so that what is measured is saturation."""
+
+    def __init__(self, scheduler: ShareScheduler) -> None:
+        self.open = threading.Event()
+        self.lane = scheduler.lane("gate", 1e-9)
+        self.lane.submit(self.open.wait, 1e-9)
+
+    def lift(self) -> None:
+        self.lane.close()
+        self.open.set()
+
+
+def test_saturated_the_device_delivers_what_was_promised() -> None:
+    """Real work in a real thread, shares 1:2:4:8, pieces of different sizes."""
+    import numpy as np
+
+    shares = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
+    sizes = {"a": 40, "b": 60, "c": 50, "d": 80}
+    served: list[str] = []
+    with ShareScheduler() as scheduler:
+        gate = Gate(scheduler)
+        lanes = {name: scheduler.lane(name, share) for name, share in shares.items()}
+
+        def piece(name: str) -> None:
+            matrix = np.ones((sizes[name], sizes[name]), np.float32)
+            matrix @ matrix
+            served.append(name)
+
+        futures = {
+            name: [lane.submit(lambda name=name: piece(name), 2.0 * sizes[name] ** 3) for _ in range(1500)]
+            for name, lane in lanes.items()
+        }
+        gate.lift()
+        # While the one with the largest share still has work, all have.
+        futures["d"][500].result(timeout=30)
+        deliveries = {each.name: each for each in scheduler.report()}
+        for lane in lanes.values():
+            lane.close()
+    total = sum(each.flops for each in deliveries.values())
+    for name, each in deliveries.items():
+        promised = shares[name] / 15
+        assert each.promised == pytest.approx(promised, rel=0.01)
+        assert each.delivered == pytest.approx(promised, rel=0.05)
+        assert each.flops / total == pytest.approx(promised, rel=0.05)
+        assert each.busy_seconds > 0
+        assert each.pieces > 0
+
+
+def test_alone_a_session_gets_the_whole_device_and_the_report_says_so() -> None:
+    with ShareScheduler() as scheduler:
+        lane = scheduler.lane("a", 1.0)
+        scheduler.lane("idle", 9.0)
+        for _ in range(5):
+            assert lane.submit(lambda: 7, 2.0).result(5) == 7
+        delivery = lane.delivery()
+    assert (delivery.pieces, delivery.flops) == (5, 10.0)
+    assert delivery.promised == pytest.approx(0.1)
+    assert delivery.delivered == pytest.approx(1.0)
+
+
+def test_what_work_raises_is_its_sessions_alone() -> None:
+    def fail() -> None:
+        raise ValueError("mine")
+
+    with ShareScheduler() as scheduler:
+        bad, good = scheduler.lane("bad", 1.0), scheduler.lane("good", 1.0)
+        broken, fine = bad.submit(fail, 1.0), good.submit(lambda: "fine", 1.0)
+        with pytest.raises(ValueError, match="mine"):
+            broken.result(5)
+        assert fine.result(5) == "fine"
+
+
+def test_closing_a_lane_drops_its_waiting_work_and_returns_its_share() -> None:
+    with ShareScheduler() as scheduler:
+        gate = Gate(scheduler)
+        lane = scheduler.lane("a", 1.0)
+        waiting = lane.submit(lambda: None, 1.0)
+        lane.close()
+        gate.lift()
+        with pytest.raises(CancelledError):
+            waiting.result(5)
+        with pytest.raises(EngineError, match="closed"):
+            lane.submit(lambda: None, 1.0)
+        other = scheduler.lane("b", 1.0)
+        other.submit(lambda: None, 1.0).result(5)
+        assert other.delivery().promised == pytest.approx(1.0)
+
+
+def test_a_step_that_is_cancelled_before_its_turn_is_never_run() -> None:
+    ran: list[str] = []
+
+    async def main(scheduler: ShareScheduler) -> None:
+        gate = Gate(scheduler)
+        lane = scheduler.lane("a", 1.0)
+        task = asyncio.ensure_future(lane.run(lambda: ran.append("cancelled"), 1.0))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.lift()
+        await lane.run(lambda: ran.append("run"), 1.0)
+        assert lane.delivery().flops == 1.0
+
+    with ShareScheduler() as scheduler:
+        asyncio.run(main(scheduler))
+    assert ran == ["run"]
+
+
+def test_closing_the_scheduler_ends_its_thread_and_lets_nobody_wait() -> None:
+    before = threading.active_count()
+    scheduler = ShareScheduler()
+    gate = Gate(scheduler)
+    waiting = scheduler.lane("a", 1.0).submit(lambda: None, 1.0)
+    closer = threading.Thread(target=scheduler.close)
+    closer.start()
+    while not waiting.cancelled():
+        time.sleep(0.001)
+    gate.open.set()
+    closer.join()
+    assert threading.active_count() == before
+    with pytest.raises(EngineError, match="closed"):
+        scheduler.lane("b", 1.0)
