@@ -8,9 +8,9 @@ import socket
 
 import numpy as np
 import pytest
+from running import SCENARIO, start
 from typer.testing import CliRunner
 
-from conftest import SCENARIO, start
 from cutwater.cli.main import app
 from cutwater.plan.latency import PHASES
 from cutwater.web.guard import LARGEST_BODY

@@ -1,0 +1,333 @@
+"""The pages in a real browser: what a person sees is what the commands give."""
+
+import json
+import re
+import shutil
+import statistics
+import time
+import tomllib
+
+import numpy as np
+import pytest
+from running import SCENARIO
+from typer.testing import CliRunner
+
+from cutwater.cli.main import app
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="NO CHROMIUM: THE BROWSER TESTS DID NOT RUN (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="PLAYWRIGHT IS MISSING: NO BROWSER TEST RAN"
+    )
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context(viewport={"width": 1320, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(30_000)
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened.on("request", lambda request: foreign(request.url, complaints))
+    yield opened
+    context.close()
+    assert [one for one in complaints if "422" not in one] == []
+
+
+def foreign(url: str, complaints: list[str]) -> None:
+    if not re.match(r"(http://127\.0\.0\.1|file:|data:|blob:)", url):
+        complaints.append(f"the page asked {url}")
+
+
+def painted(page) -> str | None:
+    return page.evaluate("document.documentElement.dataset.settled")
+
+
+def after(page, act):
+    """Do something and wait until its plan and details are on the screen."""
+    before = painted(page)
+    act()
+    limit = time.monotonic() + 30
+    while painted(page) == before:
+        assert time.monotonic() < limit, page.inner_text("#error")
+        page.wait_for_timeout(15)
+
+
+def open_planner(page, server):
+    after(page, lambda: page.goto(server.url))
+
+
+def drag(page, control: str, value: float) -> None:
+    page.eval_on_selector(
+        control,
+        "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', { bubbles: true })); }",
+        value,
+    )
+
+
+def export(page, kind: str) -> str:
+    page.click("#export summary")
+    with page.expect_download() as waiting:
+        page.click(f"#export [data-kind='{kind}']")
+    return waiting.value.path().read_text()
+
+
+def planned(tmp_path, scenario: str, planner: str = "exact") -> dict:
+    (tmp_path / "page.toml").write_text(scenario)
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "page.toml"), "--planner", planner, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def shown_latency(page) -> float:
+    number, unit = page.inner_text("#latency").replace(",", "").split()
+    return float(number) * {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
+
+
+def bar_widths(page) -> list[list[float]]:
+    """The pixels of each phase in each client's bar."""
+    rects = page.eval_on_selector_all(
+        "#phases svg rect:not(.probe)",
+        "all => all.map(one => [one.y.baseVal.value, one.width.baseVal.value])",
+    )
+    rows: dict[float, list[float]] = {}
+    for y, width in rects:
+        rows.setdefault(y, []).append(width)
+    return list(rows.values())
+
+
+def check_bars(page, plan: dict) -> None:
+    bars = bar_widths(page)
+    assert len(bars) == len(plan["clients"])
+    scale = max(map(sum, bars)) / plan["latency"]
+    for bar, client in zip(bars, plan["clients"], strict=True):
+        seconds = [value for value in client["phases"].values() if value > 0]
+        np.testing.assert_allclose(bar, np.array(seconds) * scale, atol=0.01)
+
+
+def test_dragging_the_servers_compute_shows_what_the_command_plans(page, server, tmp_path):
+    open_planner(page, server)
+    first = shown_latency(page)
+    check_bars(page, planned(tmp_path, SCENARIO))
+    after(page, lambda: drag(page, "#server", 100))
+    compute = page.input_value("#server-text")
+    plan = planned(tmp_path, SCENARIO.replace("20 GFLOPS", compute))
+    assert plan["server_compute"] < 20e9
+    assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
+    assert shown_latency(page) > first
+    check_bars(page, plan)
+    cells = page.eval_on_selector_all("#fleet td.latency", "all => all.map(one => one.textContent)")
+    assert len(cells) == 4
+    assert page.inner_text("#fleet tbody tr:nth-child(4)").count("of the server") == 0
+
+
+def test_every_control_leads_to_the_plan_of_the_exported_scenario(page, server, tmp_path):
+    open_planner(page, server)
+    for act in (
+        lambda: drag(page, "#rates", 40),
+        lambda: drag(page, "#devices", -30),
+        lambda: drag(page, "#min-cut", 2),
+        lambda: page.select_option("#planner", "greedy"),
+        lambda: page.select_option("#model", "mlp"),
+        lambda: (page.fill("#amount", "7"), page.press("#amount", "Tab")),
+    ):
+        after(page, act)
+        planner = page.input_value("#planner")
+        plan = planned(tmp_path, export(page, "scenario.toml"), planner)
+        assert json.loads(export(page, "plan.json")) == plan
+        assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
+    assert tomllib.loads(export(page, "scenario.toml"))["train"]["rounds"] == 3
+
+
+def test_editing_a_client_changes_its_plan_and_a_mistake_is_told_and_mended(page, server):
+    open_planner(page, server)
+    cell = page.locator("[aria-label='compute of c1']")
+    row = "#fleet tbody tr:nth-child(1)"
+    before = page.inner_text(row)
+    after(page, lambda: (cell.fill("8 GFLOPS"), cell.press("Tab")))
+    assert page.inner_text(row) != before
+    cell.fill("fast")
+    cell.press("Tab")
+    page.wait_for_selector("#error:not([hidden])")
+    assert page.inner_text("#error").startswith(
+        "client 'c1' compute is 'fast', but must be a number with a unit"
+    )
+    after(page, lambda: (cell.fill("8 GFLOPS"), cell.press("Tab")))
+    assert page.is_hidden("#error")
+    after(page, lambda: page.click("#add"))
+    assert page.inner_text("#fleet-note") == "5 clients"
+    after(page, lambda: page.click("[aria-label='Remove c5']"))
+    assert page.inner_text("#fleet-note") == "4 clients"
+
+
+def test_a_bad_csv_is_told_in_a_sentence_and_a_good_one_is_used(page, server):
+    open_planner(page, server)
+    page.click("#paste")
+    page.fill("#csv-text", "name,compute,rate,samples\na,1 GFLOPS,4,80\n")
+    page.click("#csv-apply")
+    page.wait_for_selector("#csv-error:not([hidden])")
+    told = page.inner_text("#csv-error")
+    assert told == "client 'a' rate is '4', but must be a number with a unit such as '4 MB/s' or '32 Mbit/s'"
+    page.fill("#csv-text", "name;compute;rate;samples\n<b>a</b>;1 GFLOPS;4 MB/s;80\nb;2 GFLOPS;1 MB/s;90\n")
+    after(page, lambda: page.click("#csv-apply"))
+    assert page.inner_text("#fleet-note") == "2 clients"
+    assert page.input_value("#fleet tbody tr:nth-child(1) input") == "<b>a</b>"
+    assert page.text_content("#phases svg").count("<b>a</b>") == 1
+
+
+def test_the_link_and_the_exported_file_both_bring_the_scenario_back(page, server, browser):
+    open_planner(page, server)
+    after(page, lambda: drag(page, "#server", 700))
+    after(page, lambda: drag(page, "#rates", -20))
+    after(page, lambda: page.select_option("#planner", "alternating"))
+    page.wait_for_timeout(500)
+    link, toml, latency = page.url, export(page, "scenario.toml"), page.inner_text("#latency")
+    assert "#s=" in link
+    other = browser.new_page()
+    after(other, lambda: other.goto(link))
+    assert other.inner_text("#latency") == latency
+    assert other.input_value("#planner") == "alternating"
+    assert other.inner_text("#rates-text") == "× 0.631"
+    after(other, lambda: other.goto(server.url))
+    other.click("#open")
+    other.set_input_files("#toml-file", {"name": "s.toml", "mimeType": "text/plain", "buffer": toml.encode()})
+    other.wait_for_timeout(100)
+    after(other, lambda: other.click("#toml-apply"))
+    after(other, lambda: other.select_option("#planner", "alternating"))
+    assert other.inner_text("#latency") == latency
+    other.goto(f"{server.url}#s=damaged")
+    other.reload()
+    other.wait_for_selector("html[data-settled]")
+    other.close()
+
+
+def test_figures_are_saved_as_svg_and_png(page, server):
+    open_planner(page, server)
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with page.expect_download() as waiting:
+            page.click(f"#phases button:text-is('{kind}')")
+        content = waiting.value.path().read_bytes()
+        assert content.startswith(start)
+        assert len(content) > 2000
+        assert b"var(--" not in content
+
+
+@pytest.mark.parametrize(("clients", "limit"), [(30, 100), (10_000, 1000)])
+def test_from_a_drag_to_the_repainted_plan(page, server, clients, limit, capsys):
+    """Measured in the browser and printed: a promise, but no test of a machine's mood."""
+    open_planner(page, server)
+    after(page, lambda: page.select_option("#model", "efficientnet_v2_m"))
+    page.click("#draw")
+    page.fill("#draw-clients", str(clients))
+    after(page, lambda: page.click("#draw-apply"))
+    page.evaluate("performance.clearMeasures()")
+    for place in range(200, 800, 75):
+        after(page, lambda place=place: drag(page, "#server", place))
+    taken = page.evaluate("performance.getEntriesByName('drag-to-paint').map(one => one.duration)")
+    assert len(taken) == 8
+    with capsys.disabled():
+        print(
+            f"\n  drag to repainted plan, {clients:,} clients: median {statistics.median(taken):.0f} ms, "
+            f"worst {max(taken):.0f} ms (wanted: under {limit} ms)"
+        )
+
+
+def test_the_keyboard_alone_reaches_and_moves_everything(page, server):
+    open_planner(page, server)
+    page.focus("#server")
+    before = page.input_value("#server-text")
+    after(page, lambda: page.keyboard.press("ArrowRight"))
+    assert page.input_value("#server-text") != before
+    page.focus("#phases svg")
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text(".tip").startswith("c1: ")
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text(".tip").startswith("c2: ")
+    page.keyboard.press("Escape")
+    assert page.is_hidden(".tip")
+    unreachable = page.eval_on_selector_all(
+        "button, input, select, a, textarea, svg.drawing", "all => all.filter(one => one.tabIndex < 0).length"
+    )
+    unnamed = page.eval_on_selector_all(
+        "button, input, select, textarea",
+        "all => all.filter(one => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length",
+    )
+    assert (unreachable, unnamed) == (0, 0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone_and_the_theme_can_be_turned(browser, server, scheme):
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    opened = context.new_page()
+    after(opened, lambda: opened.goto(server.url))
+    ground = "getComputedStyle(document.body).backgroundColor"
+    first = opened.evaluate(ground)
+    for address in ("", "runs", "view?run=sfl"):
+        opened.goto(f"{server.url}{address}")
+        opened.wait_for_selector("#theme")
+        opened.wait_for_timeout(400)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 360, address
+        assert opened.evaluate(ground) == first
+    opened.click("#theme")
+    assert opened.evaluate(ground) != first
+    opened.reload()
+    opened.wait_for_selector("#theme")
+    assert opened.evaluate(ground) != first
+    context.close()
+
+
+def test_a_report_of_a_real_run_opens_from_a_file_and_shows_its_rounds(page, runs_folder, tmp_path):
+    target = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["report", str(runs_folder / "sfl"), "--out", str(target)])
+    assert done.exit_code == 0
+    lines = [json.loads(line) for line in (runs_folder / "sfl" / "metrics.jsonl").read_text().splitlines()]
+    page.goto(target.as_uri())
+    assert page.inner_text(".card >> nth=0").startswith(f"{lines[-1]['accuracy'] * 100:.1f} %")
+    assert page.inner_text("#round-number") == "round 3"
+    page.click("[aria-label='Round before']")
+    assert page.inner_text("#round-number") == "round 2"
+    second = json.loads((runs_folder / "sfl" / "rounds" / "00002.json").read_text())
+    bars = page.eval_on_selector_all("#gantt svg rect:not(.planned)", "all => all.length")
+    assert bars == sum(value > 0 for client in second["clients"] for value in client["actual"].values())
+    assert second["clients"][0]["name"] in page.text_content("#gantt svg")
+    page.click("text=by time")
+    assert "time by the clock" in page.text_content("#accuracy svg")
+    assert "quorum" not in page.inner_text("#dropouts")
+    assert 'name = "cnn"' in page.inner_text("#about")
+
+
+def test_two_runs_are_chosen_compared_and_a_growing_one_is_followed(page, server, runs_folder):
+    grown = shutil.copytree(runs_folder / "sfl", runs_folder / "growing")
+    try:
+        content = (grown / "metrics.jsonl").read_text().splitlines(keepends=True)
+        (grown / "metrics.jsonl").write_text(content[0] + content[1][:40])
+        for number in (2, 3):
+            (grown / "rounds" / f"0000{number}.json").rename(grown / f"later{number}")
+        page.goto(f"{server.url}runs")
+        for name in ("growing", "study/fedavg"):
+            page.check(f"[aria-label='Compare {name}']")
+        page.click("button:text-is('compare')")
+        page.wait_for_selector("#compared td")
+        assert page.inner_text("#compared tbody tr >> nth=0").split()[2] == "1"
+        (grown / "later2").rename(grown / "rounds" / "00002.json")
+        (grown / "metrics.jsonl").write_text(content[0] + content[1])
+        page.wait_for_selector("#compared tbody tr:nth-child(1) td:nth-child(3):text-is('2')")
+        assert page.inner_text("#round-number") == "round 2"
+    finally:
+        shutil.rmtree(grown)
