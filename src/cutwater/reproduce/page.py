@@ -26,8 +26,8 @@ GIVEN = (
     (
         "Calibrated by us",
         "The other 29 clients, of which the paper says nothing else: the first nine so that the ten show "
-        "what Fig. 8 shows, the other twenty drawn evenly over the same ranges. What rests on them is marked "
-        "below.",
+        "what Fig. 8 shows, the other twenty drawn evenly over the same ranges. Each figure says what it "
+        "rests on.",
     ),
 )
 
@@ -48,6 +48,7 @@ def page(items: Sequence[Mapping[str, Any]], figures: Mapping[str, bytes]) -> st
             f"<p>Every table and figure of the experiments in {PAPER}, made anew by "
             "<code>cutwater reproduce</code>.</p>",
             f'<p class="tally"><b>{holding}</b> of {len(claims)} claims hold. The others say why not.</p>',
+            '<p class="key"><span class="yes"></span> holds <span class="no"></span> does not follow</p>',
             _contents(items),
             "</header>",
             _given(),

@@ -157,6 +157,7 @@ def _by_round(axes: "Axes", values: Accuracy) -> None:
         values.rounds, values.mean, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4, label="FedAvg"
     )
     axes.set(xlabel="round", ylabel="test accuracy", xlim=(0, max(values.rounds)), ylim=(0, 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(loc="lower right", title="same bits", title_fontsize=7)
 
 

@@ -39,8 +39,9 @@ def reading(curve: Curve) -> str:
     early = curve.true[13] / curve.true[-1]
     return (
         f"A sample takes {curve.true[-1]:.2f} GFLOPs forward and backward. The straight line follows with "
-        f"R = {curve.r2:.4f}, but the first 14 layers already do {early:.0%} of the work: around the best "
-        f"cuts the line is {1 - curve.fitted[13] / curve.true[13]:.0%} too low."
+        f"R = {curve.r2:.4f}, but the first 14 layers already do {early:.0%} of the work: the line is "
+        f"{1 - curve.fitted[9] / curve.true[9]:.0%} too low at cut 10 and "
+        f"{1 - curve.fitted[13] / curve.true[13]:.0%} at cut 14."
     )
 
 

@@ -52,7 +52,8 @@ def run(settings: Settings, context: Context) -> Kappa:
     done = iter(range(1, settings.repetitions + 1))
 
     def clock() -> float:
-        ticks.append(time.perf_counter())
+        # Time on the processor: what else the machine does meanwhile does not count.
+        ticks.append(time.process_time())
         return ticks[-1]
 
     with one_thread():
@@ -89,22 +90,12 @@ def draw(values: Kappa) -> "Figure":
     times.set_ylim(0, 1.35 * backward.max())
     times.legend(loc="upper right", ncols=2)
     ratio.plot(number, backward / forward, "o", color="#555555", markersize=2.6)
-    ratio.axhline(values.kappa, color="#222222", linewidth=1)
-    ratio.axhline(values.kappa_of_the_paper, color="#D55E00", linewidth=1, linestyle="--")
-    end: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "fontsize": 6.5}
-    higher = values.kappa_of_the_paper > values.kappa
-    ratio.annotate(
-        f"paper's seconds: {values.kappa_of_the_paper}",
-        (1, values.kappa_of_the_paper),
-        va="bottom" if higher else "top",
-        color="#D55E00",
-        **end,
-    )
-    ratio.annotate(
-        f"median here: {values.kappa:.2f}", (1, values.kappa), va="top" if higher else "bottom", **end
-    )
+    ratio.axhline(values.kappa, color="#222222", linewidth=1, label=f"median here: {values.kappa:.2f}")
+    theirs = f"explains the paper's seconds: {values.kappa_of_the_paper}"
+    ratio.axhline(values.kappa_of_the_paper, color="#D55E00", linewidth=1, linestyle="--", label=theirs)
+    ratio.legend(loc="upper right", ncols=2, columnspacing=1.0)
     ratio.set(xlabel="repetition", ylabel=r"$\kappa$ = backward" + "\n/ forward")
-    ratio.set_ylim(0, 1.3 * max(values.kappa_of_the_paper, float((backward / forward).max())))
+    ratio.set_ylim(0, 1.5 * max(values.kappa_of_the_paper, float((backward / forward).max())))
     return figure
 
 
