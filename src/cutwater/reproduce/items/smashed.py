@@ -37,9 +37,9 @@ def reading(curve: Curve) -> str:
     """What to see."""
     return (
         f"Smashed data falls in steps, one for each stage of the model, from {curve.true[0]:.1f} kB to "
-        f"{min(curve.true[:-1]):.1f} kB. The hyperbola (R = {curve.r2:.4f}) has no steps: it does not know that "
-        f"cut 10 sends {curve.true[9] / curve.true[8]:.0%} of what cut 9 sends, which is why the true best cut "
-        "differs from the fitted one."
+        f"{min(curve.true[:-1]):.1f} kB. The hyperbola (R = {curve.r2:.4f}) has no steps: it does not know "
+        f"that cut 10 sends {curve.true[9] / curve.true[8]:.0%} of what cut 9 sends, which is why the true "
+        f"best cut differs from the fitted one."
     )
 
 
