@@ -1,0 +1,163 @@
+"""A fleet on one machine: a SuperLink and one SuperNode for each client, on loopback, by Flower's own tools.
+
+TLS and node authentication are on, telemetry and update checks are off, Flower's home is a folder of the
+fleet's own, and nothing is left running or lying about.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from cutwater.engine.flower.credentials import make_certificate, make_node_key
+from cutwater.engine.flower.processes import Processes, free_ports, wait_for_port
+from cutwater.engine.flower.scaffold import config_value, scaffold
+from cutwater.errors import EngineError
+from cutwater.scenario.file import load_scenario
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONWARNINGS": "ignore",
+    # Every session runs in one thread; more would only get in each other's way.
+    "OMP_NUM_THREADS": "1",
+}
+_CONNECTION = "fleet"
+_START = 90.0
+"""Seconds that Flower's daemons have to come up, on a machine that is busy."""
+
+
+class LocalFleet:
+    """The processes of a fleet; a context manager that ends all of them."""
+
+    def __init__(
+        self,
+        scenario: str | Path,
+        *,
+        simulation: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.scenario = Path(scenario).resolve()
+        self.names = tuple(load_scenario(self.scenario).fleet.names)
+        self.simulation, self._say = simulation, say
+        self.nodes: dict[str, int] = {}
+        """The pid of every client's SuperNode."""
+
+    def __enter__(self) -> "LocalFleet":
+        self.folder = Path(tempfile.mkdtemp(prefix="cutwater-fleet-"))
+        try:
+            home = self.folder / "flwr"
+            home.mkdir()
+            self.processes = Processes(self.folder, {**QUIET, "FLWR_HOME": str(home)})
+            self._port, *self._node_ports = free_ports(1 + len(self.names))
+            self._start_superlink(home)
+            if not self.simulation:
+                self._start_nodes()
+            self.app = scaffold(self.folder / "app", self.scenario.read_text(encoding="utf-8"))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes and remove the fleet's folder."""
+        if hasattr(self, "processes"):
+            self.processes.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(
+        self,
+        run_dir: str | Path,
+        *,
+        planner: str = "exact",
+        rounds: int | None = None,
+        emulate: bool = True,
+        name: str = "run",
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`flwr run` until it is over; how it went is in the run folder.
+
+        ``meanwhile`` is called about twice a second.
+        """
+        config = {
+            "scenario": str(self.scenario),
+            "planner": planner,
+            "rounds": rounds or 0,
+            "run-dir": str(Path(run_dir).resolve()),
+            "emulate": emulate,
+        }
+        words = " ".join(f"{key}={config_value(value)}" for key, value in config.items())
+        command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]
+        if self.simulation:
+            command += ["--federation-config", f"num-supernodes={len(self.names)}"]
+        self.processes.start(name, command)
+        while self.processes.running(name):
+            time.sleep(0.5)
+            meanwhile()
+        if self.processes.wait(name):
+            raise EngineError(f"flwr run failed: {self.processes.said(name)}")
+
+    def start_node(self, name: str) -> None:
+        """Start (again) the SuperNode of a client."""
+        k = self.names.index(name)
+        self.nodes[name] = self.processes.start(
+            f"node-{k}",
+            [
+                "flower-supernode",
+                *("--superlink", f"127.0.0.1:{self._port}", "--root-certificates", str(self._certificate)),
+                *("--auth-supernode-private-key", str(self.folder / f"node-{k}")),
+                *("--host", "127.0.0.1", "--port", str(self._node_ports[k])),
+                *("--node-config", f"client={config_value(name)}"),
+            ],
+        )
+
+    def _start_superlink(self, home: Path) -> None:
+        self._say("starting the SuperLink")
+        self._certificate, key = make_certificate(self.folder)
+        common = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
+        common.append("--disable-runtime-dependency-installation")
+        secure = [
+            *("--ssl-certfile", str(self._certificate), "--ssl-keyfile", str(key)),
+            *("--ssl-ca-certfile", str(self._certificate), "--enable-supernode-auth"),
+        ]
+        trust = f"root-certificates = {config_value(str(self._certificate))}"
+        if self.simulation:
+            secure, trust = ["--insecure", "--simulation"], "insecure = true"
+        self.processes.start("superlink", [*common, *secure])
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
+            f'address = "127.0.0.1:{self._port}"\n{trust}\n',
+            encoding="utf-8",
+        )
+        wait_for_port(self._port, _START, self.processes, "superlink")
+
+    def _start_nodes(self) -> None:
+        self._say(f"registering {len(self.names)} nodes")
+        keys = [make_node_key(self.folder, f"node-{k}")[1] for k in range(len(self.names))]
+        register = ["flwr", "supernode", "register"]
+        self._all(
+            [
+                [*register, str(key), _CONNECTION, "--name", name]
+                for key, name in zip(keys, self.names, strict=True)
+            ],
+            "register",
+        )
+        self._say("starting them")
+        for name in self.names:
+            self.start_node(name)
+
+    def _all(self, commands: Sequence[Sequence[str]], name: str) -> None:
+        for k, command in enumerate(commands):
+            self.processes.start(f"{name}-{k}", command)
+        for k in range(len(commands)):
+            if self.processes.wait(f"{name}-{k}", _START):
+                raise EngineError(f"{' '.join(commands[k][:3])} failed: {self.processes.said(f'{name}-{k}')}")

@@ -1,0 +1,94 @@
+"""What a round took, by the stopwatches of both ends: phases, shares, and what that says of a client."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutwater.engine.flower.hosting import Trained
+from cutwater.engine.flower.wire import Report
+from cutwater.jsonfile import document
+from cutwater.plan.latency import PHASES, Phases
+from cutwater.train.conditions import Condition
+from cutwater.train.session import Task
+from cutwater.train.study import Study
+
+FORMAT = "cutwater.measured"
+VERSION = 1
+NOTHING = Phases(*(0.0 for _ in PHASES))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One client's session, beyond its phases."""
+
+    name: str
+    wall_seconds: float
+    """From sending the order to having the reply."""
+    session_seconds: float
+    """The session itself, as the client measured it."""
+    message_seconds: float
+    """The rest: Flower's messages, starting the app, building the model."""
+    setup_seconds: float
+    """Of that, what the app itself took to get ready."""
+    bytes_up: int
+    bytes_down: int
+    promised_share: float
+    """f^S of the plan, in FLOPS."""
+    delivered_share: float | None
+    """FLOPs over the seconds that the session asked for them."""
+    promised_part: float | None = None
+    """f_k / Σf, of the compute that the server did while the session had work for it."""
+    delivered_part: float | None = None
+    """What the session got of it: more than promised where others left theirs unused."""
+
+
+@dataclass(frozen=True)
+class RoundMeasured:
+    """measured/00001.json of a run folder."""
+
+    round: int
+    emulated: bool
+    wall_seconds: float
+    """Of the whole round, as a clock on the wall shows it."""
+    clients: tuple[Measured, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON document."""
+        body = asdict(self)
+        body["clients"] = [asdict(client) for client in self.clients]
+        return document(FORMAT, VERSION, body)
+
+
+def phases(report: Report, wall: float, overhead: float | None, *, emulated: bool) -> Phases:
+    """Seconds by phase.
+
+    Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
+    and (16): what a message took beyond the session and beyond an empty message is the model's transfer,
+    halved. An emulated link has its own two numbers.
+    """
+    seconds = {name: report.seconds[name] for name in PHASES}
+    if not emulated and overhead is not None:
+        moved = max(wall - report.seconds["session"] - report.seconds["setup"] - overhead, 0.0)
+        seconds["model_download"] = seconds["model_upload"] = moved / 2
+    return Phases(**seconds)
+
+
+def observed(
+    study: Study, task: Task, took: Phases, believed: Condition, trained: Trained | None
+) -> Condition:
+    """f^C and r of a client, from what a session took; what can't be told is as believed."""
+    k = list(study.fleet.names).index(task.client)
+    problem = study.problem([study.fleet[k]])
+    costs, work = problem.costs, float(problem.work[0])
+    flops = float(costs.client[task.cut - 1]) * work
+    bits = float(costs.bits[task.cut - 1])
+    up = bits + (8 * trained.bytes_up if trained else 0)
+    down = bits + (8 * trained.bytes_down if trained else 0)
+    return Condition(
+        compute=_rate(flops, took.client, believed.compute),
+        up=_rate(up, took.smashed_upload + took.model_upload, believed.up),
+        down=_rate(down, took.gradient_download + took.model_download, believed.down),
+    )
+
+
+def _rate(amount: float, seconds: float, otherwise: float) -> float:
+    return amount / seconds if amount > 0 and seconds > 0 else otherwise

@@ -1,0 +1,116 @@
+"""Which Flower node is which client of the scenario.
+
+A node that was registered under a client's name (``flwr supernode register KEY --name c1``) is that client:
+the name is bound to the node's key. Any other node is asked, once; the name is then that node's as long as it
+is connected, and another node that says the same is not believed.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+Say = Callable[[str], None]
+POLL = 0.25
+"""Seconds between two looks for replies."""
+_PATIENCE = 60.0
+"""Seconds in which a node says who it is, at a round's begin."""
+
+
+def exchange(
+    grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[int, Message]]:
+    """Send messages; yield (index of message, reply) as replies come, each once, until all or the time is up.
+
+    Only replies to these messages are asked for, so one to an older round never turns up here.
+    """
+    waiting = {id_: index for index, id_ in enumerate(grid.push_messages(messages)) if id_}
+    while waiting:
+        for reply in grid.pull_messages(list(waiting)):
+            index = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if index is not None:
+                yield index, reply
+        if not waiting or clock() >= until:
+            return
+        time.sleep(POLL)
+
+
+class Roster:
+    """Clients and their nodes."""
+
+    def __init__(
+        self, grid: Grid, names: Sequence[str], say: Say = lambda _: None, *, ask_all: bool = True
+    ) -> None:
+        self.grid, self.names, self._say = grid, list(names), say
+        self._ask_all = ask_all
+        """Whether nodes whose names are known are asked, too, to time an empty message."""
+        self.nodes: dict[str, int] = {}
+        """The node of every client that is connected."""
+        self.overhead: dict[str, float] = {}
+        """Seconds that an empty message takes to a client and back, its handling aside."""
+        self._asked: set[int] = set()
+        self._bound: set[int] = set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all clients are there, at most so long."""
+        until = time.monotonic() + seconds
+        self.update(until)
+        # As many as there are clients have answered: whoever is missing is not to be expected.
+        while len(self._asked) < len(self.names) and time.monotonic() < until:
+            time.sleep(1.0)
+            self.update(until)
+        missing = [name for name in self.names if name not in self.nodes]
+        if missing:
+            self._say(f"no node is client {', '.join(missing)}; going on without")
+
+    def update(self, until: float | None = None) -> None:
+        """See who left, and ask those who came who they are."""
+        registered = {int(node.node_id): str(node.name) for node in self.grid.get_nodes()}
+        there = set(registered)
+        self.nodes = {name: node for name, node in self.nodes.items() if node in there}
+        self._asked &= there
+        for node, name in registered.items():
+            if name in self.names:
+                self.nodes[name] = node
+                self._bound.add(node)
+        self._bound &= there
+        if not self._ask_all:
+            self._asked |= self._bound
+        new = sorted(there - self._asked)
+        if not new:
+            return
+        until = time.monotonic() + _PATIENCE if until is None else until
+        body = RecordDict({"ask": ConfigRecord({"cutwater": version("cutwater")})})
+        ttl = max(until - time.monotonic(), 1.0)
+        began = time.monotonic()
+        for index, reply in exchange(
+            self.grid, [Message(body, node, "query", ttl=ttl) for node in new], until
+        ):
+            self._asked.add(new[index])
+            self._note(new[index], reply, time.monotonic() - began)
+
+    def _note(self, node: int, reply: Message, seconds: float) -> None:
+        if reply.has_error():
+            self._say(f"node {node} can't say who it is: {(reply.error.reason or 'its app failed')[:300]}")
+            return
+        if "failure" in reply.content:
+            reason = str(reply.content["failure"].get("reason"))
+            self._say(f"node {node} can't say who it is: {reason[:300]}")
+            return
+        who: Any = reply.content.get("who")
+        name = who.get("client") if isinstance(who, ConfigRecord) else None
+        handled = who.get("seconds") if isinstance(who, ConfigRecord) else None
+        if node in self._bound:
+            name = next(known for known, held in self.nodes.items() if held == node)
+        if name not in self.names:
+            self._say(f"node {node} says it is {name!r}, which is no client of the scenario; it is left out")
+        elif self.nodes.get(name, node) != node:
+            self._say(f"node {node} says it is {name!r}, but node {self.nodes[name]} is; it is left out")
+        else:
+            self.nodes[name] = node
+            if type(handled) is float and math.isfinite(handled) and 0 <= handled <= seconds:
+                self.overhead[name] = seconds - handled

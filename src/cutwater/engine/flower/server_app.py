@@ -1,0 +1,101 @@
+"""The ServerApp: plans, hands out, collects and keeps every round; restarted, it goes on where it stood."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from cutwater.engine.flower.hosting import Hosting
+from cutwater.engine.flower.rounds import Deployment
+from cutwater.engine.flower.settings import Settings
+from cutwater.engine.flower.study import study_for
+from cutwater.engine.stream.server import StreamServer
+from cutwater.errors import CutwaterError
+from cutwater.jsonfile import write_json
+from cutwater.train.folder import RunFolder, open_run
+from cutwater.train.run import Step, start
+from cutwater.train.study import Study
+
+log = logging.getLogger("flwr")
+"""Flower's own log, which `flwr log` shows."""
+
+
+def server_app(beside: str | Path) -> ServerApp:
+    """The ServerApp of an app whose files are in this folder."""
+    app, folder = ServerApp(), Path(beside)
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            serve(grid, str(context.run_id), Settings.of(context.run_config, folder), say=log.info)
+        except CutwaterError as error:
+            log.error("cutwater: %s", error)
+            raise SystemExit(2) from None
+
+    return app
+
+
+def serve(
+    grid: Grid,
+    run: str,
+    settings: Settings,
+    *,
+    study: Study | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Step]:
+    """All rounds of a run that are left, each kept before the next begins."""
+    torch.set_num_threads(1)
+    study = study or study_for(settings)
+    folder = _folder(study, settings)
+    progress, notes = folder.progress(study) if folder else (start(study), ())
+    for note in notes:
+        say(note)
+    if progress.round:
+        say(f"going on after round {progress.round}")
+    hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
+    server = StreamServer(
+        hosting,
+        host=settings.stream_host,
+        port=settings.stream_port,
+        advertise=settings.stream_address or None,
+    )
+    steps: list[Step] = []
+    last = study.train.rounds
+    try:
+        with server:
+            rounds = Deployment(study, grid, server, hosting, run=run, emulate=settings.emulate, say=say)
+            if progress.round < last:
+                rounds.roster.wait(settings.wait)
+            while progress.round < last:
+                step, measured = rounds.round(progress, last)
+                if folder is not None:
+                    write_json(folder.path / "measured" / f"{measured.round:05d}.json", measured.to_json())
+                    folder.save(step)
+                say(_line(step, last))
+                progress = step.progress
+                steps.append(step)
+    finally:
+        hosting.close()
+    return steps
+
+
+def _folder(study: Study, settings: Settings) -> RunFolder | None:
+    if not settings.run_dir:
+        return None
+    scenario = Path(settings.scenario).read_text(encoding="utf-8")
+    return open_run(settings.run_dir, study, resume=True, scenario=scenario, about={"engine": "flower"})
+
+
+def _line(step: Step, last: int) -> str:
+    record = step.record
+    if record.failed:
+        return f"round {record.round} of {last} failed: {record.failed}; the model is as it was"
+    accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
+    return (
+        f"round {record.round} of {last}: {record.actual_seconds:.2f} s "
+        f"(planned {record.planned_seconds:.2f} s){accuracy}, {len(record.clients)} clients, "
+        f"weights {record.weights_sha256[:12]}"
+    )

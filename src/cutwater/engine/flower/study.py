@@ -1,0 +1,36 @@
+"""The study that follows from a run config, the same at the server and at every node."""
+
+from dataclasses import replace
+
+from cutwater.data.batches import batch_sizes
+from cutwater.engine.flower.settings import Settings
+from cutwater.scenario.file import load_scenario
+from cutwater.scenario.study import study_of
+from cutwater.train.study import Study
+
+
+def study_for(settings: Settings) -> Study:
+    """The study of a run.
+
+    Unlike on one machine, what a node can do is only known by measuring: unless the scenario says what the
+    planner believes, it follows a robust average of what was measured.
+    """
+    scenario = load_scenario(settings.scenario)
+    study = study_of(scenario, planner=settings.planner, rounds=settings.rounds or None)
+    if "estimate" in scenario.sections.get("conditions", {}):
+        return study
+    return replace(study, conditions=replace(study.conditions, estimate="average"))
+
+
+def mini_batches(study: Study, client: str) -> list[int]:
+    """The sizes of a client's mini-batches in a session."""
+    fleet = study.fleet
+    k = list(fleet.names).index(client)
+    own = bool(fleet.epochs[k] or fleet.steps[k])
+    epochs, steps = (int(fleet.epochs[k]), int(fleet.steps[k])) if own else (0, 0)
+    return batch_sizes(
+        int(fleet.samples[k]),
+        batch_size=int(fleet.batch_size[k]) or study.session.batch_size,
+        epochs=(epochs or None) if own else study.session.epochs,
+        steps=(steps or None) if own else study.session.steps,
+    )
