@@ -76,7 +76,8 @@
       }
     }
     for (const stop of data.stops || []) {
-      const px = sx(stop.x), after = px < left + 130 || (!stop.left && px < width - 160);
+      const px = sx(stop.x), wide = stop.text.length * 6.8 + 6;
+      const after = stop.left ? px - wide < left : px + wide < width;
       svg.append(make("circle", { cx: px, cy: sy(stop.y), r: 5, class: `dot ${stop.kind || ""}` }),
         text(px + (after ? 4 : -4), sy(stop.y) + (stop.below ? 22 : -12), stop.text, "halo strong", after ? "start" : "end"));
     }
@@ -188,7 +189,7 @@
       const x = sx(c) + inset, w = wide - 2 * inset;
       if (shared && alone > latency) svg.append(rect(x, sy(alone), w, sy(latency) - sy(alone), undefined, "relief"));
       svg.append(rect(x, sy(latency), w, sy(0) - sy(latency), undefined, shared ? "sharing" : "whole"));
-      if (shared && wide > 26) svg.append(text(sx(c + 0.5), sy(alone) - 5, `${Math.round((100 * share) / data.compute)}\u202f%`, "tick strong halo", "middle"));
+      if (shared && wide > 31) svg.append(text(sx(c + 0.5), sy(alone) - 5, `${Math.round((100 * share) / data.compute)}\u202f%`, "tick strong halo", "middle"));
       if (group.length === 1 && wide > 7 * Math.min(data.rows[group[0]].name.length, 5)) {
         svg.append(text(sx(c + 0.5), height - bottom + 15, short(data.rows[group[0]].name, Math.max(Math.floor(wide / 6.4), 2)), shared ? "tick strong" : "tick", "middle"));
       }

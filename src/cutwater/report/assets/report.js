@@ -110,9 +110,9 @@
     const longest = most(data.runs.flatMap((run) => run.lines.map((line) => line[by] || 0)));
     const { unit, scale } = time ? CW.timeUnit(longest) : { unit: "", scale: 1 };
     const x = time
-      ? { name: "time", label: `${by === "wall_seconds" ? "time this machine needed" : "time by the clock"} (${unit})`, tick: (v) => CW.tickText(v / scale), show: format.duration }
+      ? { name: "time", domain: [0, longest || 1], label: `${by === "wall_seconds" ? "time this machine needed" : "time by the clock"} (${unit})`, tick: (v) => CW.tickText(v / scale), show: format.duration }
       : { name: "round", label: "round", tick: (v) => (Number.isInteger(v) ? CW.tickText(v) : "") };
-    const lines = (key) => data.runs.map((run, i) => ({ name: run.name, colour: colour(i), broad: i === 0 && data.runs.length > 1, points: known(run, key).filter((line) => line[by] !== null).map((line) => [line[by], line[key]]) }));
+    const lines = (key) => data.runs.map((run, i) => ({ name: run.name, colour: colour(i), broad: i === 0 && !time && data.runs.length > 1, points: known(run, key).filter((line) => line[by] !== null).map((line) => [line[by], line[key]]) }));
     parts.accuracy.update({ series: lines("accuracy"), x, y: { name: "accuracy", label: "accuracy (%)", tick: (v) => CW.tickText(Number((v * 100).toPrecision(6))), show: format.accuracy }, empty: "not evaluated yet" });
     parts.loss.update({ series: lines("loss"), x, y: { name: "loss", label: "loss", zero: true, show: format.number }, empty: "no round has ended yet" });
     const latencies = data.runs.flatMap((run, i) => [["actual_seconds", false], ["planned_seconds", true]].map(([key, dash]) => ({
