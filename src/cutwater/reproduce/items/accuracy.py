@@ -128,43 +128,45 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
 @styled
 def draw(values: Accuracy) -> "Figure":
     """By round above, by virtual time below; the recorded training of EfficientNetV2-M beside them."""
-    wide = values.recorded is not None
-    figure, axes = panels(4.4 if wide else 3.8, rows=2, columns=2 if wide else 1, sharey="col")
-    by_round, by_time = (axes[0], axes[2]) if wide else (axes[0], axes[1])
-    _by_round(by_round, values)
-    curves = {planner: (values.seconds(planner), values.mean) for planner in PLANNERS}
-    _by_time(by_time, curves)
-    by_time.legend(loc="lower right", fontsize=6.5)
-    letters([by_round, by_time], [f"{values.model}, by round", f"{values.model}, by time"])
-    if values.recorded is not None:
-        old = values.recorded
-        axes[1].plot(old.rounds, old.accuracy, "-", color=PLANNER_COLOURS["exact"])
-        axes[1].plot(old.rounds, old.accuracy, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4)
-        axes[1].set(xlabel="round", ylim=(0, 1), xlim=(0, None))
-        _by_time(
-            axes[3],
-            {planner: (np.array(old.seconds[planner]), np.array(old.accuracy)) for planner in PLANNERS},
-        )
-        letters([axes[1], axes[3]], ["EfficientNetV2-M", "EfficientNetV2-M"])
+    old = values.recorded
+    if old is None:
+        figure, axes = panels(3.8, rows=2)
+        titles = [f"{values.model}, by round", f"{values.model}, by time"]
+    else:
+        figure, axes = panels(4.2, rows=2, columns=2)
+        axes = [axes[0], axes[2], axes[1], axes[3]]
+        titles = [
+            f"{values.model}, by round",
+            f"{values.model}, by time",
+            "EfficientNetV2-M",
+            "EfficientNetV2-M",
+        ]
+        _same_curve(axes[2], old.rounds, np.array(old.accuracy))
+        mean = np.array(old.accuracy)
+        _by_time(axes[3], {planner: (np.array(old.seconds[planner]), mean) for planner in PLANNERS})
+    every = np.array([one.accuracy for one in values.trainings])
+    axes[0].fill_between(values.rounds, every.min(axis=0), every.max(axis=0), color="#cccccc", linewidth=0)
+    _same_curve(axes[0], values.rounds, values.mean)
+    axes[0].legend(loc="lower right", title="same bits", title_fontsize=7)
+    _by_time(axes[1], {planner: (values.seconds(planner), values.mean) for planner in PLANNERS})
+    axes[1].legend(loc="lower right", fontsize=6.5)
+    for one in axes[:2]:
+        one.set_ylabel("test accuracy")
+    letters(axes, titles)
     return figure
 
 
-def _by_round(axes: "Axes", values: Accuracy) -> None:
-    every = np.array([one.accuracy for one in values.trainings])
-    axes.fill_between(values.rounds, every.min(axis=0), every.max(axis=0), color="#cccccc", linewidth=0)
-    axes.plot(values.rounds, values.mean, "-", color=PLANNER_COLOURS["exact"], label="SFL")
-    axes.plot(
-        values.rounds, values.mean, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4, label="FedAvg"
-    )
-    axes.set(xlabel="round", ylabel="test accuracy", xlim=(0, max(values.rounds)), ylim=(0, 1))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(loc="lower right", title="same bits", title_fontsize=7)
+def _same_curve(axes: "Axes", rounds: tuple[int, ...], accuracy: Floats) -> None:
+    axes.plot(rounds, accuracy, "-", color=PLANNER_COLOURS["exact"], label="SFL")
+    axes.plot(rounds, accuracy, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4, label="FedAvg")
+    axes.set(xlabel="round", xlim=(0, max(rounds) + 0.5), ylim=(0, 1))
+    axes.locator_params(axis="x", integer=True)
 
 
 def _by_time(axes: "Axes", curves: dict[str, tuple[Floats, Floats]]) -> None:
     for planner, (seconds, accuracy) in curves.items():
         axes.plot(seconds, accuracy, LINES[planner], color=PLANNER_COLOURS[planner], label=LABELS[planner])
-    axes.set(xlabel="virtual time (s)", ylabel="test accuracy", ylim=(0, 1))
+    axes.set(xlabel="virtual time (s)", ylim=(0, 1))
     axes.set_xlim(left=0)
 
 
