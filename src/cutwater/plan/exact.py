@@ -26,8 +26,6 @@ Leftover = Literal["lexicographic", "none"]
 
 ROUNDING = 1e-11
 """What the lower bound gives away, relatively, to the rounding of sums over a million clients."""
-
-
 MANY = 8192
 """From so many clients on, it pays to find out first which ones can need the server at all."""
 
@@ -91,7 +89,7 @@ class _Field:
         if count >= len(self.alone):
             return self._part(np.arange(len(self.alone)), -np.inf)
         order = np.argpartition(self.alone, -count)
-        return self._part(order[-count:], float(self.alone[order[:-count]].max()))
+        return self._part(np.sort(order[-count:]), float(self.alone[order[:-count]].max()))
 
     def needy(self, F: float) -> _Part:
         """The clients that may need a share at the optimum; the others have T̃_k below it.
