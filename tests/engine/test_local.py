@@ -165,6 +165,24 @@ def test_a_killed_worker_is_replaced_and_its_session_done_again():
     assert_same(results, trained([6, 6, 6, 6]))
 
 
+def test_a_worker_that_dies_while_it_is_idle_is_replaced():
+    engine = LocalEngine(job(), TestData(), workers=2)
+    try:
+        for worker in engine.pool.workers:
+            worker.process.kill()
+            worker.process.join()
+        results = {
+            result.task.client: (result.loss, {k: v.clone() for k, v in result.state.items()})
+            for result in engine.sessions(tasks([1, 3, 5, 6]), model().state_dict())
+        }
+        engine.pool.workers[1].process.kill()
+        engine.pool.workers[1].process.join()
+        assert len(engine.evaluate(model().state_dict())) == 5
+    finally:
+        engine.close()
+    assert_same(results, trained([6, 6, 6, 6]))
+
+
 def broken_batches(task: Task):
     for inputs, labels in batches(task):
         yield (inputs[0] * float("nan"),) if task.client == "cat" else inputs, labels

@@ -154,7 +154,13 @@ class Workers:
     ) -> None:
         if waiting:
             worker.task, worker.tries = waiting.pop(), 1
-            worker.send(messages[worker.task])
+            try:
+                worker.send(messages[worker.task])
+            except OSError:
+                # It died while it was idle, which is no session's fault.
+                worker.stop()
+                worker.start(self)
+                worker.send(messages[worker.task])
             busy[worker.pipe] = worker
 
     def _answer(self, worker: _Worker) -> Any:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
@@ -68,7 +69,8 @@ def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> No
     mode = whole.training
     inputs, labels = data.train.batch(np.arange(min(2, len(data.train))), str(device))
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), catch_warnings():
+            simplefilter("ignore")
             output = whole.eval()(*inputs)
             if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
                 data.check_fits(data.input, output.shape[1])

@@ -85,7 +85,7 @@ class Study:
         _check_rounds(fleet, train)
         sizes = [int(count) for count in fleet.samples]
         partition = share_out.share_out(data, list(fleet.names), sizes, train.seed)
-        trained = [len(partition[name].train) for name in fleet.names]
+        trained = _trained(partition)
         _check_sessions(fleet, trained, session)
         wanted = loss or named_loss(train.loss)
         find_optimizer(train)
@@ -97,7 +97,7 @@ class Study:
             profile=profile or _profile(cut, data, session, train, device),
             data=data,
             partition=partition,
-            fleet=fleet.replace(samples=np.array(trained)),
+            fleet=fleet.replace(samples=trained),
             server=server,
             session=session,
             train=train,
@@ -242,9 +242,15 @@ def _amount(client: Client, session: Session) -> dict[str, Any]:
     return {"epochs": source.epochs, "steps": source.steps, "batch_size": size}
 
 
-def _check_sessions(fleet: Fleet, trained: Sequence[int], session: Session) -> None:
+def _trained(partition: Partition) -> NDArray[np.int64]:
+    """n_k of every client: what it holds without its local tests."""
+    held = np.diff(partition.ends, prepend=0)
+    return held - (held * partition.local_test).astype(np.int64)
+
+
+def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
     for client, count in zip(fleet, trained, strict=True):
-        check_session(count, client=client.name, **_amount(client, session))
+        check_session(int(count), client=client.name, **_amount(client, session))
 
 
 def _digest(array: NDArray[Any] | None) -> str | None:

@@ -1,0 +1,349 @@
+"""How much training costs beyond its arithmetic: ratios against bare PyTorch, Flower's simulation and itself.
+
+    python benchmarks/train.py [--repetitions 7] [--only steps,round,flower,memory]
+
+Every ratio is taken within one run on one machine: both sides are repeated in turns, so that whatever else
+the machine does falls on both, and medians are compared. Exits with 1 if a target is missed.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+
+from cutwater.data.values import ArraySamples, Data
+from cutwater.engine.local import LocalEngine
+from cutwater.model import zoo
+from cutwater.model.discover import layered
+from cutwater.plan.fleet import Fleet
+from cutwater.plan.problem import Server, Session
+from cutwater.train.run import start, train_round
+from cutwater.train.settings import DataSettings, TrainSettings
+from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
+from cutwater.train.study import Study
+
+CLIENTS, STEPS, BATCH, LR, MOMENTUM = 10, 20, 32, 0.01, 0.9
+MODEL, INPUT = "cnn", "1x28x28"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Flower and Ray report nothing to anyone."""
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+class Line:
+    """One ratio and what it must be."""
+
+    def __init__(self, what: str, ratio: float | None, target: float, at_most: bool, detail: str) -> None:
+        self.what, self.ratio, self.target, self.at_most, self.detail = what, ratio, target, at_most, detail
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio is as it must be; None where it was not taken."""
+        if self.ratio is None:
+            return None
+        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+
+# What is trained: MNIST's shape and size, with noise for images, since arithmetic takes as long on noise.
+@lru_cache
+def data() -> Data:
+    random = np.random.RandomState(0)
+
+    def samples(count: int) -> ArraySamples:
+        images = random.randint(0, 256, (count, 1, 28, 28), dtype=np.uint8)
+        return ArraySamples(images, random.randint(0, 10, count), (33.3,), (78.6,))
+
+    return Data("noise", samples(60_000), samples(1_000), INPUT, 10)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return zoo.build(MODEL, input=INPUT, classes=10)
+
+
+def study(clients: int = CLIENTS, steps: int = STEPS, batch: int = BATCH) -> Study:
+    fleet = Fleet.from_columns(compute=np.linspace(1e9, 9e9, clients), up=8e6, down=8e6, samples=60)
+    return Study.of(
+        model(),
+        data(),
+        fleet,
+        Server(50e9),
+        Session(steps=steps, batch_size=batch),
+        train=TrainSettings(rounds=1_000, lr=LR, momentum=MOMENTUM, evaluate_every=1_000, seed=1),
+        share_out=DataSettings(partition="iid"),
+        planner="fedavg",
+    )
+
+
+def in_turns(tasks: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
+    """Median seconds of each task, run in turns, after one turn that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(repetitions + 1):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+
+
+# 1. A split step against a whole step.
+def steps(repetitions: int) -> list[Line]:
+    return [
+        _split_step("cnn", INPUT, repetitions=20 * repetitions),
+        _split_step("resnet18", INPUT, repetitions=5 * repetitions),
+    ]
+
+
+def _split_step(name: str, input_: str, repetitions: int) -> Line:
+    images = torch.randn(BATCH, *map(int, input_.split("x")))
+    labels = torch.randint(0, 10, (BATCH,))
+    make = optimizer_factory("sgd", 1e-4, momentum=MOMENTUM)
+
+    def layers():
+        torch.manual_seed(0)
+        return layered(zoo.build(name, input=input_, classes=10), (images,))
+
+    whole, cut = layers(), layers()
+    middle = len(cut) // 2
+    alone = ClientSide(whole.split(len(whole))[0], make, 1)
+    client_half, server_half = cut.split(middle)
+    client, server = ClientSide(client_half, make, 1), ServerSide(server_half, make, 1, F.cross_entropy)
+    count = iter(range(10**9))
+    seconds = in_turns(
+        {
+            "whole": lambda: train_step(alone, None, F.cross_entropy, next(count), (images,), labels),
+            "split": lambda: train_step(client, server, F.cross_entropy, next(count), (images,), labels),
+        },
+        repetitions,
+    )
+    detail = f"{seconds['split'] * 1e3:.2f} ms, {seconds['whole'] * 1e3:.2f} ms; cut {middle} of {len(cut)}"
+    ratio = seconds["split"] / seconds["whole"]
+    return Line(f"split step / whole step ({name})", ratio, 1.05, True, detail)
+
+
+# 2. A FedAvg round on two workers against its bare steps in one thread.
+class Bare:
+    """The same steps with nothing around them."""
+
+    def __init__(self, subject: Study) -> None:
+        outcome = subject.outcome(1, start(subject).estimates)
+        self.batches = [list(subject.batches(task)) for task in subject.tasks(outcome)]
+        self.model = model().train()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LR, momentum=MOMENTUM)
+
+    def __call__(self) -> None:
+        """All steps of a round."""
+        for session in self.batches:
+            for (images,), labels in session:
+                F.cross_entropy(self.model(images), labels).backward()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+
+class Rounds:
+    """Our rounds, one after the other."""
+
+    def __init__(self, subject: Study, workers: int) -> None:
+        self.study = subject
+        self.engine = LocalEngine(subject.job(), subject.test(), workers)
+        self.progress = start(subject)
+
+    def __call__(self) -> None:
+        """The next round."""
+        step = train_round(self.study, self.engine, self.progress, last=1_000, clock=time.monotonic)
+        self.progress = step.progress
+
+
+def whole_round(repetitions: int) -> list[Line]:
+    subject = study()
+    bare, rounds = Bare(subject), Rounds(subject, 2)
+    try:
+        seconds = in_turns({"bare": bare, "round": rounds}, repetitions)
+    finally:
+        rounds.engine.close()
+    detail = (
+        f"{seconds['round']:.2f} s, {seconds['bare']:.2f} s; {CLIENTS} clients × {STEPS} steps, 2 workers"
+    )
+    ratio = seconds["round"] / seconds["bare"]
+    return [Line("round, 2 workers / bare steps, 1 thread", ratio, 0.6, True, detail)]
+
+
+# 3. The same job on Flower's simulation engine.
+def flower(repetitions: int) -> list[Line]:
+    what = "Flower's simulation / our round"
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        console.print("SKIPPED: Flower is not installed (pip install 'cutwater[flower]')", style="bold red")
+        return [Line(what, None, 3.0, False, "Flower is not installed")]
+    subject = study()
+    rounds = Rounds(subject, 2)
+    theirs: list[float] = []
+    ours: list[float] = []
+    try:
+        rounds()
+        for _ in range(3):
+            # Each repetition of Flower is a process of its own, whose start does not count.
+            theirs += _flower_rounds(max(2, repetitions // 2))
+            for _ in range(max(2, repetitions // 2)):
+                began = time.perf_counter()
+                rounds()
+                ours.append(time.perf_counter() - began)
+    finally:
+        rounds.engine.close()
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    detail = f"{statistics.median(theirs):.2f} s, {statistics.median(ours):.2f} s; its start-up left out"
+    return [Line(what, ratio, 3.0, False, detail)]
+
+
+def _flower_rounds(count: int) -> list[float]:
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, **QUIET, "FLWR_HOME": home}
+        command = [sys.executable, __file__, "--flower-rounds", str(count)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"Flower's simulation failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+@lru_cache
+def flower_job():
+    """Model and partition, made once in each of Flower's worker processes."""
+    torch.set_num_threads(1)
+    subject = study()
+    return model().train(), subject, {name: k for k, name in enumerate(subject.fleet.names)}
+
+
+def run_flower(count: int) -> None:
+    """FedAvg with Flower's message API: the same model, samples, mini-batches and averages."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    client, server, moments = ClientApp(), ServerApp(), []
+
+    @client.train()
+    def train(message, context):
+        net, subject, _ = flower_job()
+        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+        name = subject.fleet.names[int(context.node_config["partition-id"])]
+        round_ = int(message.content["config"]["server-round"])
+        tasks = {task.client: task for task in subject.tasks(subject.outcome(1, start(subject).estimates))}
+        for (images,), labels in subject.batches(replace(tasks[name], round=round_)):
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        metrics = MetricRecord({"num-examples": tasks[name].samples})
+        content = RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics})
+        return Message(content=content, reply_to=message)
+
+    @server.main()
+    def main(grid, context):
+        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord(model().state_dict()),
+            num_rounds=count + 1,
+            evaluate_fn=lambda round_, arrays: moments.append(time.perf_counter()),
+        )
+
+    run_simulation(
+        server,
+        client,
+        num_supernodes=CLIENTS,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}},
+    )
+    # The first round loads data and builds models in the worker processes; it does not count.
+    print(json.dumps([after - before for before, after in pairwise(moments[1:])]))
+
+
+# 4. Memory at many clients.
+def memory(repetitions: int) -> list[Line]:
+    lines = []
+    for workers in (1, 2):
+        peaks = {
+            count: statistics.median(_peak(count, workers) for _ in range(min(3, repetitions)))
+            for count in (10, 1_000)
+        }
+        detail = (
+            f"{peaks[1_000] / 1024:.0f} MiB, {peaks[10] / 1024:.0f} MiB; all take part, {workers} worker(s)"
+        )
+        ratio = peaks[1_000] / peaks[10]
+        lines.append(Line(f"peak memory, 1,000 / 10 clients, {workers} worker(s)", ratio, 1.2, True, detail))
+    return lines
+
+
+def _peak(clients: int, workers: int) -> int:
+    command = [sys.executable, __file__, "--peak", f"{clients},{workers}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+def report_peak(clients: int, workers: int) -> None:
+    rounds = Rounds(study(clients, steps=1, batch=8), workers)
+    for _ in range(2):
+        rounds()
+    rounds.engine.close()
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest_worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(own + largest_worker)
+
+
+def show(lines: list[Line]) -> None:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("What", "Ratio", "Target", "Met", "Medians"):
+        table.add_column(title, no_wrap=True, justify="right" if title in ("Ratio", "Target") else "left")
+    for line in lines:
+        ratio = "-" if line.ratio is None else f"{line.ratio:.3f}"
+        met = {True: "yes", False: "NO", None: "skipped"}[line.met]
+        table.add_row(line.what, ratio, f"{'≤' if line.at_most else '≥'} {line.target:g}", met, line.detail)
+    console.print(table)
+
+
+PARTS = {"steps": steps, "round": whole_round, "flower": flower, "memory": memory}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    parser.add_argument("--flower-rounds", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.peak:
+        report_peak(*map(int, given.peak.split(",")))
+        return
+    if given.flower_rounds:
+        run_flower(given.flower_rounds)
+        return
+    console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", style="dim")
+    lines = [line for part in given.only.split(",") for line in PARTS[part](given.repetitions)]
+    show(lines)
+    sys.exit(any(line.met is False for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A study refuses what can't be trained before the first round, and takes what torch.optim has."""
+
+import pytest
+import torch
+from small_study import small_clients, small_data, small_model, small_study
+from torch import nn
+from torch.nn import functional as F
+
+from cutwater.data.custom import from_datasets
+from cutwater.engine.local import run, sensible_workers, usable_cores
+from cutwater.errors import CutwaterError, DataError, RunError, ScenarioError
+from cutwater.plan.problem import Session
+from cutwater.profile.memory import OPTIMIZER_STATE
+from cutwater.train.choices import find_optimizer, named_loss
+from cutwater.train.settings import DataSettings, TrainSettings
+
+OPTIMIZERS = sorted(
+    name.lower()
+    for name, found in vars(torch.optim).items()
+    if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and name != "Optimizer"
+)
+REFUSED = ("lbfgs", "sparseadam")
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in (*REFUSED, "muon")])
+def test_every_optimizer_trains_to_the_same_bits_wherever_the_model_is_cut(name):
+    study = small_study(train={"optimizer": name, "lr": 1e-3, "momentum": 0.0, "rounds": 2})
+    whole = [step.record.weights_sha256 for step in run(study.with_planner("fedavg"))]
+    assert [step.record.weights_sha256 for step in run(study.with_planner("random", seed=3))] == whole
+    assert whole[0] != whole[1]
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in REFUSED])
+def test_the_memory_of_a_cut_counts_what_the_optimizer_keeps(name):
+    weight = nn.Parameter(torch.randn(64, 64))
+    optimizer = find_optimizer(TrainSettings(optimizer=name, lr=1e-3))(1e-3)([weight])
+    weight.grad = torch.randn(64, 64)
+    optimizer.step()
+    kept = sum(value.numel() for value in optimizer.state[weight].values() if torch.is_tensor(value))
+    # Counters of a step are a few numbers whatever the size.
+    assert round(kept / weight.numel(), 2) <= OPTIMIZER_STATE[name] <= 2
+
+
+def test_momentum_counts_in_the_memory_of_a_cut():
+    plain, momentum = (small_study(train={"momentum": m}).profile for m in (0.0, 0.9))
+    assert (plain.optimizer, momentum.optimizer) == ("sgd", "momentum")
+    more = momentum.column("client_memory_bits") - plain.column("client_memory_bits")
+    assert list(more) == list(plain.column("client_bits"))
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"optimizer": "sdg"}, "'sdg' is unknown"),
+        ({"optimizer": "lbfgs"}, "line search"),
+        ({"optimizer": "adam", "momentum": 0.9}, "refuses lr"),
+        ({"optimizer_options": {"nesterov": True}, "momentum": 0.0}, "[Nn]esterov"),
+        ({"loss": "cross_entropie"}, "did you mean 'cross_entropy'"),
+        ({"loss": "no.such.module:loss"}, "was not found"),
+        ({"loss": "math:pi"}, "is float, but must be a function"),
+        ({"loss": "mse_loss"}, "can't be computed from the model's output"),
+        ({"loss": "small_study:small_clients"}, "can't be computed|must be one number"),
+        ({"device": "tpu9"}, "device 'tpu9' can't be used here"),
+        ({"clients_per_round": 7}, "clients_per_round is 7, but the scenario has 6"),
+        ({"quorum": 7}, "quorum is 7, but there are 6 clients"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
+)
+def test_settings_that_cannot_be_trained_are_one_sentence_before_the_first_round(train, message):
+    with pytest.raises(CutwaterError, match=message) as caught:
+        small_study(train=train)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["clip_norm", "max_grad_norm", "grad_clip", "clip_grad_norm"])
+def test_clipping_by_the_global_norm_is_refused_by_name(key):
+    with pytest.raises(ScenarioError, match=f"{key} can't be used: clipping by the global norm needs"):
+        TrainSettings.from_table({key: 1.0})
+
+
+def test_a_loss_of_each_sample_is_refused():
+    with pytest.raises(RunError, match=r"loss of a mini-batch is \[2\], but must be one number"):
+        small_study(loss=lambda output, labels: F.cross_entropy(output, labels, reduction="none"))
+
+
+def test_a_client_without_samples_is_named():
+    data = from_datasets([(torch.randn(6), k % 3) for k in range(5)], [(torch.randn(6), 0)], classes=3)
+    with pytest.raises(DataError, match="client 'c5' would have no samples"):
+        small_study(data=data)
+
+
+def test_a_batch_larger_than_a_clients_data_is_refused():
+    with pytest.raises(DataError, match="batch_size is 21, but client 'c0' has 20 samples to train on"):
+        small_study(session=Session(steps=1, batch_size=21))
+
+
+def test_local_tests_are_not_trained_on():
+    study = small_study(share_out=DataSettings(partition="iid", local_test=0.25))
+    assert list(study.fleet.samples) == [len(study.partition[name].train) for name in study.fleet.names]
+    assert study.fleet.samples[0] == 15
+
+
+def test_labels_outside_the_classes_are_refused():
+    samples = [(torch.randn(6), k % 3) for k in range(30)]
+    with pytest.raises(DataError, match="label 2, but with 2 classes"):
+        from_datasets(samples, samples, classes=2)
+    with pytest.raises(DataError, match="tells 3 classes apart, but 'clusters' has 5"):
+        small_study(data=small_data(classes=5))
+
+
+def test_a_study_leaves_the_mode_and_the_weights_of_a_model_alone():
+    model = small_model().eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    small_study(model=model)
+    assert not any(module.training for module in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_named_losses():
+    assert named_loss("cross_entropy") is F.cross_entropy
+    assert named_loss("torch.nn.functional:nll_loss") is F.nll_loss
+
+
+def test_workers_are_no_more_than_the_clients_of_a_round_or_the_cores():
+    assert sensible_workers(small_study(train={"clients_per_round": 1})) == 1
+    assert sensible_workers(small_study()) == min(usable_cores(), 6)
+
+
+def test_all_clients_take_part_where_no_number_is_given():
+    study = small_study(train={"rounds": 1})
+    assert run(study)[0].record.clients == tuple(client.name for client in small_clients())
