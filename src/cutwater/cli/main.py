@@ -10,14 +10,17 @@ from typing import Annotated
 
 import typer
 
+from cutwater.cli.audit import audit
 from cutwater.cli.common import complain
 from cutwater.cli.compare import compare
 from cutwater.cli.data import data
+from cutwater.cli.fleet import fleet
 from cutwater.cli.plan import plan
 from cutwater.cli.profile import profile
 from cutwater.cli.report import report
 from cutwater.cli.reproduce import reproduce
 from cutwater.cli.runs import runs
+from cutwater.cli.scaffold import scaffold
 from cutwater.cli.sweep import sweep
 from cutwater.cli.train import train
 from cutwater.cli.verify import verify
@@ -61,6 +64,9 @@ app.command()(runs)
 app.command()(reproduce)
 app.command()(report)
 app.command()(web)
+app.command()(fleet)
+app.command()(audit)
+app.command()(scaffold)
 
 
 def main() -> None:

@@ -19,5 +19,11 @@ from importlib.util import find_spec
 
 from cutwater.errors import EngineError
 
-if find_spec("flwr") is None:
-    raise EngineError("deployment needs Flower: install it with  pip install 'cutwater[flower]'")
+
+def need_flower() -> None:
+    """Say in one sentence what is missing, before anything is started."""
+    missing = [name for name in ("flwr", "ray", "cryptography", "grpc") if find_spec(name) is None]
+    if missing:
+        raise EngineError(
+            f"deployment needs {', '.join(missing)}: install it with  pip install 'cutwater[flower]'"
+        )

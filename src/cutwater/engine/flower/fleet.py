@@ -16,6 +16,7 @@ from cutwater.engine.flower.processes import Processes, free_ports, wait_for_por
 from cutwater.engine.flower.scaffold import config_value, scaffold
 from cutwater.errors import EngineError
 from cutwater.scenario.file import load_scenario
+from cutwater.scenario.study import train_settings
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -42,7 +43,10 @@ class LocalFleet:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.scenario = Path(scenario).resolve()
-        self.names = tuple(load_scenario(self.scenario).fleet.names)
+        read = load_scenario(self.scenario)
+        self.names = tuple(read.fleet.names)
+        self.rounds = train_settings(read).rounds
+        """Of the scenario."""
         self.simulation, self._say = simulation, say
         self.nodes: dict[str, int] = {}
         """The pid of every client's SuperNode."""
@@ -105,6 +109,10 @@ class LocalFleet:
             meanwhile()
         if self.processes.wait(name):
             raise EngineError(f"flwr run failed: {self.processes.said(name)}")
+
+    def complaint(self, name: str) -> str:
+        """What went wrong in a run, as far as its log says."""
+        return self.processes.said(name, "cutwater: ")
 
     def start_node(self, name: str) -> None:
         """Start (again) the SuperNode of a client."""

@@ -75,11 +75,12 @@ class Processes:
         if code is not None:
             raise EngineError(f"{name} ended with exit code {code}; {self.said(name)}")
 
-    def said(self, name: str) -> str:
-        """The last line of a process's log, for complaints."""
+    def said(self, name: str, about: str = "") -> str:
+        """The last line of a process's log, or the last that has something in it; for complaints."""
         with contextlib.suppress(OSError):
             lines = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
-            return f"it said last: {lines[-1].strip()[:300]}" if lines else "it said nothing"
+            wanted = [line for line in lines if about in line] or lines
+            return f"it said last: {wanted[-1].strip()[:300]}" if wanted else "it said nothing"
         return "it left no log"
 
     def end(self) -> None:

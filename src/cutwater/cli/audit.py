@@ -1,0 +1,98 @@
+"""`cutwater audit`: predicted against measured seconds, promised against delivered shares."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json
+from cutwater.units import show_compute, show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.engine.flower.audit import ClientAudit, RoundAudit
+
+GROUPS = {
+    "Client": ("client_forward", "client_backward"),
+    "Server": ("server_forward", "server_backward"),
+    "Smashed": ("smashed_upload", "gradient_download"),
+    "Model": ("model_download", "model_upload"),
+}
+"""The columns that phases are summed up in; --json has them one by one."""
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    *,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON, with every phase.")] = False,
+) -> None:
+    """Compare what the plan of each round predicted with what was measured, client by client.
+
+    Each cell is predicted → measured. Shares are in FLOPS while the session asked for them; a server that
+    has compute to spare delivers more than it promised.
+
+    Example: cutwater audit runs/fleet
+    """
+    from cutwater.engine.flower.audit import audit as read
+    from cutwater.engine.flower.audit import audit_json
+
+    rounds = read(run)
+    if json_:
+        print_json(audit_json(rounds))
+    else:
+        show(rounds)
+
+
+def show(rounds: "tuple[RoundAudit, ...]") -> None:
+    """The last round client by client, and all rounds in a line each."""
+    last = next((each for each in reversed(rounds) if not each.failed), rounds[-1])
+    console.print(_table(last))
+    for each in rounds:
+        console.print(line(each), markup=False, soft_wrap=True)
+    for client in last.clients:
+        if client.outcome != "done":
+            console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
+    if last.emulated:
+        console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
+
+
+def line(each: "RoundAudit") -> str:
+    """A round in a line."""
+    if each.failed:
+        return f"Round {each.round} ({each.planner}) failed: {each.failed}"
+    text = (
+        f"Round {each.round} ({each.planner}): predicted {show_seconds(each.predicted_seconds)}, "
+        f"measured {show_seconds(each.measured_seconds)} ({each.deviation:+.1%})"
+    )
+    if each.wall_seconds is None:
+        return text
+    return f"{text}; {show_seconds(each.wall_seconds)} on the wall, with Flower's messages"
+
+
+def _table(each: "RoundAudit") -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Client", no_wrap=True)
+    for title in ("Cut", "Session", *GROUPS, "Share", "Messages"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for client in each.clients:
+        if client.outcome == "done":
+            table.add_row(*_row(client))
+    return table
+
+
+def _row(client: "ClientAudit") -> list[str]:
+    split = client.mode == "split"
+    cells = [escape(client.name), str(client.cut), _pair(client.predicted_seconds, client.measured_seconds)]
+    for title, phases in GROUPS.items():
+        sums = [sum(side[phase] for phase in phases) for side in (client.predicted, client.measured)]
+        cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
+    delivered = client.delivered_share
+    cells.append(f"{show_compute(client.promised_share)} → {show_compute(delivered)}" if delivered else "-")
+    cells.append("-" if client.message_seconds is None else show_seconds(client.message_seconds))
+    return cells
+
+
+def _pair(predicted: float, measured: float) -> str:
+    return f"{show_seconds(predicted)} → {show_seconds(measured)}"
