@@ -45,11 +45,10 @@ def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str
 
 def _most_telling(failures: Sequence[Exception]) -> Exception:
     """First export's word on a decision by data, as fx takes any question about a shape for one."""
-    wrong = [failure for failure in failures if isinstance(failure, MismatchError)]
-    placed = [failure for failure in failures if _where(failure)]
-    exported = [failure for failure in placed if not isinstance(_origin(failure), TraceError)]
+    exported = [failure for failure in failures if not isinstance(_origin(failure), TraceError)]
     deciding = [failure for failure in exported if _decides_by_data(failure)]
-    return [*deciding, *wrong, *exported, *placed, *failures][0]
+    wrong = [failure for failure in failures if isinstance(failure, MismatchError)]
+    return [*deciding, *wrong, *exported, *failures][0]
 
 
 def _decides_by_data(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ only hold for the traced example are left out, and devices are read from the inp
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -15,23 +14,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from cutwater.model.example import Example
+from cutwater.model.opaque import PLAIN, Call
 from cutwater.model.program import NO_GRAD, SCOPE
 from cutwater.model.structure import map_leaves, tensors_in
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym_constrain")
 LARGEST_CONSTANT = 4096
 """Elements of a constant tensor that may be written into a program as numbers."""
-PLAIN = (bool, int, float, complex, str, slice, torch.dtype, torch.layout, torch.memory_format, type(None))
-
-
-@dataclass
-class Call:
-    """One call of a block while tracing: its arguments and result, with tensors of the tracer in them."""
-
-    path: str
-    inputs: Any
-    """(args, kwargs)."""
-    output: Any = None
 
 
 def rebuild(
@@ -125,7 +114,10 @@ class _Rebuilding:
         number, tensors, sizes = cast("tuple[int, Sequence[Any], Sequence[Any]]", node.args)
         call = self.calls[number]
         args, kwargs = self._filled(call.inputs, tensors, sizes)
-        made = self._mark(self.new.call_module(call.path, args, kwargs))
+        if isinstance(call.target, str):
+            made = self._mark(self.new.call_module(call.target, args, kwargs))
+        else:
+            made = self._mark(self.new.call_function(call.target, args, kwargs))
         count = len(tensors_in(call.output))
         if isinstance(call.output, Tensor):
             return [made]

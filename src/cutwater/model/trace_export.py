@@ -2,13 +2,13 @@
 
 torch.export runs the model's own code on tensors without contents but with symbolic sizes, so it follows code
 that asks for types and shapes, as Hugging Face's models do. Left to itself it would flatten the whole model
-and bake its mode in. So each block is replaced, while tracing, by one opaque operator that only knows the
-shapes of its results; in the graph it becomes a call of the block again.
+and bake its mode in. So each block is replaced, while tracing, by one operator that only knows the shapes of
+its results (:mod:`cutwater.model.opaque`); in the graph it becomes a call of the block again.
 """
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from io import StringIO
 from typing import Any
@@ -19,8 +19,9 @@ from torch.export import Dim, ExportedProgram, export
 from torch.overrides import TorchFunctionMode
 
 from cutwater.model.example import Example
-from cutwater.model.rebuild import Call, rebuild
-from cutwater.model.structure import leaves_in, map_tensors, tensors_in
+from cutwater.model.opaque import opaque
+from cutwater.model.rebuild import rebuild
+from cutwater.model.structure import tensors_in
 from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
@@ -34,7 +35,7 @@ def trace_export(
     """
     example = example.with_batch(max(example.batch, 2))
     before = outside_state()
-    with untouched(module), in_mode(module, training), _opaque(module, blocks) as calls:
+    with untouched(module), in_mode(module, training), opaque(module, blocks) as calls:
         entry, outputs = _entry(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
         with _quietly():
@@ -43,69 +44,6 @@ def trace_export(
             raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
     _check_batch(exported, example)
     return rebuild(module, exported, example, calls, outputs[-1])
-
-
-_results: dict[int, Callable[[list[Tensor]], list[Tensor]]] = {}
-
-
-@torch.library.custom_op("cutwater::block", mutates_args=())
-def _block(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Tensor]:
-    raise AssertionError("only shapes are ever asked of this operator")
-
-
-@_block.register_fake
-def _block_shapes(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Tensor]:
-    return _results[call](tensors)
-
-
-@contextmanager
-def _opaque(module: nn.Module, blocks: frozenset[str]) -> Iterator[list[Call]]:
-    """While open, a call of a block is one operator; the list given out notes the calls."""
-    calls: list[Call] = []
-    _results.clear()
-    for path in blocks:
-        block = module.get_submodule(path)
-        hooks = {name: value for name, value in block.__dict__.items() if name.endswith("_hooks")}
-        block.forward = _stand_in(block, path, calls, hooks)
-        # Hooks run where the block runs; left here they would be traced as well.
-        for name, value in hooks.items():
-            block.__dict__[name] = type(value)()
-    try:
-        yield calls
-    finally:
-        _results.clear()
-
-
-def _stand_in(block: nn.Module, path: str, calls: list[Call], hooks: dict[str, Any]) -> Callable[..., Any]:
-    original = block.forward
-
-    def whole(*args: Any, **kwargs: Any) -> Any:
-        emptied = {name: block.__dict__[name] for name in hooks}
-        stand_in = block.__dict__["forward"]
-        block.__dict__.update(hooks, forward=original)
-        try:
-            return block._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            block.__dict__.update(emptied, forward=stand_in)
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        call = Call(path, (args, kwargs))
-        number = len(calls)
-        calls.append(call)
-
-        def shapes(tensors: list[Tensor]) -> list[Tensor]:
-            queue = iter(tensors)
-            inner_args, inner_kwargs = map_tensors(lambda _: next(queue), call.inputs)
-            call.output = whole(*inner_args, **inner_kwargs)
-            # An operator may not return its input, which blocks such as dropout do in eval mode.
-            return [tensor.clone() for tensor in tensors_in(call.output)]
-
-        _results[number] = shapes
-        sizes = leaves_in(call.inputs, torch.SymInt)
-        made = iter(torch.ops.cutwater.block(number, tensors_in(call.inputs), sizes))
-        return map_tensors(lambda _: next(made), call.output)
-
-    return forward
 
 
 def trace_export_unseen(

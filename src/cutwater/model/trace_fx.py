@@ -4,8 +4,7 @@ fx runs the model's own forward with stand-ins for tensors and writes down every
 call each. What fx can't follow (a decision that depends on a tensor, say) raises; nothing is ever guessed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +12,14 @@ from torch import fx, nn
 from torch.fx.proxy import TraceError
 
 from cutwater.model.example import Example
+from cutwater.model.opaque import as_function, autograd_functions_kept
 from cutwater.model.program import NO_GRAD, SCOPE
 from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
 def trace_fx(module: nn.Module, example: Example, blocks: frozenset[str], training: bool) -> fx.Graph:
     """The graph of a model's forward in train or eval mode."""
-    with untouched(module), in_mode(module, training), _autograd_functions_as_one_call():
+    with untouched(module), in_mode(module, training), autograd_functions_kept(_keep_call):
         before = _generators()
         graph: fx.Graph = _Tracer(example, blocks).trace(module)
         if _generators() != before:
@@ -84,32 +84,12 @@ class _Tracer(fx.Tracer):
         return any(tensor is known for known in named) or tensor in self.tensor_attrs
 
 
-@contextmanager
-def _autograd_functions_as_one_call() -> Iterator[None]:
-    """Keep a call of a user's own autograd function as one node, with its own backward."""
-    original = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
-        proxy = _first_proxy((*args, *kwargs.values()))
-        if proxy is None:
-            return original.__get__(None, cls)(*args, **kwargs)
-        return proxy.tracer.create_proxy("call_function", as_function(cls), args, kwargs)
-
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
-
-
-def as_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``cls.apply`` as a function with a name, as a graph wants it."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return cls.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    call.__name__ = cls.__name__
-    return call
+def _keep_call(cls: type[torch.autograd.Function], args: Any, kwargs: Any) -> tuple[bool, Any]:
+    """A call of a user's own autograd function is one node, with its own backward."""
+    proxy = _first_proxy((*args, *kwargs.values()))
+    if proxy is None:
+        return False, None
+    return True, proxy.tracer.create_proxy("call_function", as_function(cls), args, kwargs)
 
 
 def _first_proxy(values: Sequence[Any]) -> fx.Proxy | None:

@@ -1,0 +1,127 @@
+"""Models that can't be taken apart are refused in one sentence that says where and what to do."""
+
+import random
+from pathlib import Path
+
+import pytest
+import sample_models as models
+import torch
+from split_checks import check_every_cut, check_joins
+from torch import nn
+
+import cutwater
+from cutwater.errors import ModelError
+
+VECTORS = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
+
+
+def line_of(text):
+    lines = Path(models.__file__).read_text().splitlines()
+    return 1 + next(index for index, line in enumerate(lines) if text in line)
+
+
+@pytest.mark.parametrize("granularity", ["block", "fine"])
+def test_a_decision_by_data_is_refused_with_its_line_and_the_way_out(granularity, capfd):
+    with pytest.raises(ModelError) as refusal:
+        cutwater.layered(models.Deciding(), VECTORS, granularity=granularity)
+    message = str(refusal.value)
+    assert f"sample_models.py:{line_of('# decides here')} (if x.mean() > 0:" in message
+    assert "layers=[model.stem, *model.blocks, model.head]" in message
+    assert "\n" not in message
+    captured = capfd.readouterr()
+    assert not captured.out
+    assert not captured.err
+
+
+def test_the_same_model_is_taken_apart_by_a_list_of_its_layers():
+    class Negated(models.Deciding):
+        def forward(self, x):
+            x = self.stem(x)
+            for block in self.blocks:
+                x = block(x)
+                if x.detach().abs().sum().item() >= 0:
+                    x = -x
+            return self.head(x)
+
+    model = Negated()
+    first, second = model.blocks
+    steps = [model.stem, first, torch.neg, second, torch.neg, "head"]
+    layered = cutwater.layered(model, VECTORS, layers=steps)
+    assert [layer.name for layer in layered.layers] == ["stem", "blocks.0", "blocks.1", "head"]
+    check_every_cut(layered, VECTORS)
+    check_joins(layered)
+
+
+def test_a_list_of_layers_that_computes_something_else_is_refused():
+    model = models.Deep()
+    with pytest.raises(ModelError, match=r"don't compute what Deep computes: output 1 differs in"):
+        cutwater.layered(model, VECTORS, layers=[model.stem, model.blocks[0], model.head])
+
+
+def test_a_list_of_layers_may_stand_alone():
+    parts = [nn.Linear(6, 8), models.Feed(), nn.Linear(8, 3)]
+    for given in (parts, tuple(parts), nn.ModuleList(parts)):
+        layered = cutwater.layered(given)
+        assert len(layered) == 3
+        smashed = layered.split(2).client(VECTORS)
+        assert layered.split(2).server(smashed).shape == (3, 3)
+        check_joins(layered)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([nn.Linear(6, 8)], "the layer Linear is no part of Deep"),
+        (["stem", "tail"], "Deep has no submodule 'tail'"),
+        ([], "the list of layers is empty"),
+        ([3], "the list of layers holds 3"),
+    ],
+)
+def test_what_is_no_layer_of_the_model_is_refused(layers, message):
+    with pytest.raises(ModelError, match=message):
+        cutwater.layered(models.Deep(), VECTORS, layers=layers)
+
+
+def test_a_forward_that_fails_is_reported_with_the_shape_and_its_own_words():
+    with pytest.raises(ModelError, match=r"ResNet fails on x of shape 2×1×8×8: .* 3 channels"):
+        cutwater.layered(models.ResNet(), torch.randn(2, 1, 8, 8))
+    with pytest.raises(ModelError, match=r"Sequential fails on input of shape 2×5: mat1 and mat2 shapes"):
+        cutwater.layered(nn.Sequential(nn.Linear(6, 3)), torch.randn(2, 5))
+    with pytest.raises(ModelError, match=r"MaskedEncoder fails on features of shape 2×5.*keep"):
+        cutwater.layered(models.MaskedEncoder(), torch.randn(2, 5))
+
+
+def test_inputs_are_asked_for_and_must_be_tensors():
+    with pytest.raises(ModelError, match="Deep is traced on example inputs, but none are given"):
+        cutwater.layered(models.Deep())
+    with pytest.raises(ModelError, match="the example inputs are str, but must be a tensor"):
+        cutwater.layered(models.Deep(), "1x28x28")
+    with pytest.raises(ModelError, match="granularity is 'coarse', but must be 'block' or 'fine'"):
+        cutwater.layered(models.Deep(), VECTORS, granularity="coarse")
+
+
+def test_a_forward_that_holds_for_one_batch_size_only_is_refused():
+    class Baked(models.WithAuxiliary):
+        def forward(self, x):
+            return self.head(x) if x.shape[0] > 8 else super().forward(x)
+
+    with pytest.raises(ModelError, match="does otherwise for batches"):
+        cutwater.layered(Baked(), VECTORS)
+
+
+def test_random_numbers_that_torch_does_not_draw_are_refused():
+    class Dice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return x if self.training and random.random() < 0.5 else self.body(x)
+
+    class Game(models.Deep):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([Dice(), Dice()])
+
+    with pytest.raises(ModelError, match="Game draws from the random generators of Python or NumPy"):
+        cutwater.layered(Game(), VECTORS)
