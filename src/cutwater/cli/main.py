@@ -16,6 +16,7 @@ from cutwater.cli.compare import compare
 from cutwater.cli.data import data
 from cutwater.cli.fleet import fleet
 from cutwater.cli.plan import plan
+from cutwater.cli.probe import probe
 from cutwater.cli.profile import profile
 from cutwater.cli.report import report
 from cutwater.cli.reproduce import reproduce
@@ -66,6 +67,7 @@ app.command()(report)
 app.command()(web)
 app.command()(fleet)
 app.command()(audit)
+app.command()(probe)
 app.command()(scaffold)
 
 

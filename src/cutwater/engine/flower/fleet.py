@@ -85,6 +85,7 @@ class LocalFleet:
         planner: str = "exact",
         rounds: int | None = None,
         emulate: bool = True,
+        stream_port: int = 0,
         name: str = "run",
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
@@ -98,6 +99,7 @@ class LocalFleet:
             "rounds": rounds or 0,
             "run-dir": str(Path(run_dir).resolve()),
             "emulate": emulate,
+            "stream-port": stream_port,
         }
         words = " ".join(f"{key}={config_value(value)}" for key, value in config.items())
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]

@@ -302,7 +302,8 @@ class Deployment:
 
     def _nobody(self) -> Plan:
         """A round without any client is planned, too, for the record: as if the scenario's were there."""
-        return solve(self.study.problem(list(self.study.fleet)), "fedavg")
+        study = self.study
+        return solve(study.problem(study.fleet), study.planner, **study.planner_options)
 
     def _client(self, name: str) -> Client:
         return self.study.fleet[self._index[name]]

@@ -1,0 +1,100 @@
+"""`cutwater probe`: what this device computes and how fast its link to the server is."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
+from cutwater.errors import EngineError
+from cutwater.units import parse_size, show_compute, show_rate, show_seconds
+
+if TYPE_CHECKING:
+    from cutwater.engine.flower.echo import Link
+    from cutwater.profile.measure import Measurement
+
+
+def probe(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="Measure its model and batch size; a small CNN if not given.")
+    ] = None,
+    *,
+    server: Annotated[str | None, typer.Option(help="HOST:PORT of a `cutwater probe --listen`.")] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option(help="SHA-256 that the server's certificate must have.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="How much is sent each way.")] = "2 MB",
+    repetitions: Annotated[int, typer.Option(min=1, help="Mini-batches that are timed.")] = 10,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT: answer probes here until Ctrl-C, and measure nothing.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure this device before its first round: effective FLOPS, and rates to and from a server.
+
+    What is printed goes into the scenario's [[client]] table.
+
+    Example: cutwater probe examples/digits.toml --server 192.0.2.7:9095
+    """
+    if listen is not None:
+        _listen(*_address(listen))
+        return
+    measurement = _measure(scenario, repetitions)
+    link = _link(server, fingerprint, size) if server is not None else None
+    if json_:
+        found: dict[str, Any] = {"compute": measurement.to_json()}
+        print_json({**found, "link": link.to_json() if link else None})
+        return
+    console.print(f'compute = "{show_compute(measurement.flops.median)}"', markup=False)
+    if link is not None:
+        console.print(f'up = "{show_rate(link.up)}"', markup=False)
+        console.print(f'down = "{show_rate(link.down)}"', markup=False)
+        trip = f"a round trip takes {show_seconds(link.round_trip)}; certificate {link.fingerprint}"
+        err.print(trip + ("" if fingerprint else " (not checked)"), style="dim", markup=False, soft_wrap=True)
+
+
+def _measure(path: Path | None, repetitions: int) -> "Measurement":
+    import torch
+
+    from cutwater.model import zoo
+    from cutwater.model.discover import layered
+    from cutwater.profile.measure import measure
+    from cutwater.scenario.file import ModelSpec, load_scenario
+
+    scenario = load_scenario(path) if path is not None else None
+    if scenario is not None and scenario.model is None:
+        raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
+    spec = ModelSpec("cnn") if scenario is None or scenario.model is None else scenario.model
+    options = dict(spec.options or {})
+    batch = 32 if scenario is None else scenario.session.batch_size
+    torch.set_num_threads(1)  # as sessions run
+    model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **options)
+    example = zoo.example_input(spec.name, input=spec.input, batch=batch, **options)
+    flops = scenario.profile.total_flops if scenario is not None else None
+    return measure(layered(model, (example,)), (example,), repetitions, flops_per_sample=flops)
+
+
+def _link(server: str, fingerprint: str | None, size: str) -> "Link":
+    from cutwater.engine.flower.echo import probe_link
+
+    host, port = _address(server)
+    return probe_link(host, port, fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
+
+
+def _listen(host: str, port: int) -> None:
+    from cutwater.engine.flower.echo import EchoServer
+
+    with EchoServer(host, port) as server:
+        console.print(f"listening on {host}:{server.port}, Ctrl-C ends it", markup=False)
+        console.print(f"fingerprint {server.certificate.fingerprint}", markup=False, soft_wrap=True)
+        while True:
+            time.sleep(1.0)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdecimal() and int(port) < 1 << 16):
+        raise EngineError(f"address {text!r} can't be read: write HOST:PORT, such as 192.0.2.7:9095")
+    return host.strip("[]"), int(port)

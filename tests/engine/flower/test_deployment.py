@@ -1,0 +1,97 @@
+"""The real thing: Flower's SuperLink, SuperNodes and simulation, on loopback, as `cutwater fleet` runs them."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from flower_cases import settings, trained, write_four
+
+from cutwater.engine.flower.audit import audit
+from cutwater.engine.flower.fleet import LocalFleet
+from cutwater.engine.flower.processes import carriers, free_ports
+from cutwater.engine.flower.study import study_for
+from cutwater.engine.local import run
+from cutwater.train.aggregate import weights_sha256
+from cutwater.train.metrics import read
+
+EVERYBODY = ["watch", "phone", "tablet", "laptop"]
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory):
+    """SHA-256 after each of two rounds, on this machine alone, with dropout and mixed cuts."""
+    given = settings(write_four(tmp_path_factory.mktemp("local"), dropout=0.25))
+    steps = run(study_for(given))
+    return [step.record.weights_sha256 for step in steps], steps[-1].progress.state
+
+
+def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_process):
+    path, folder = write_four(tmp_path, dropout=0.25), tmp_path / "run"
+    with LocalFleet(path, simulation=True) as fleet:
+        token, files = fleet.processes.token, fleet.folder
+        fleet.run(folder, emulate=False)
+    assert [row["weights_sha256"] for row in read(folder / "metrics.jsonl")] == in_process[0]
+    assert carriers(token) == []
+    assert not files.exists()
+
+
+class _Killer:
+    """Kills one client's app, with SIGKILL, while its session is under way in the third round."""
+
+    def __init__(self, fleet: LocalFleet, name: str, metrics: Path, port: int) -> None:
+        self.fleet, self.name, self.metrics, self.port, self.killed = fleet, name, metrics, port, 0
+
+    def __call__(self) -> None:
+        if self.killed or len(read(self.metrics)) != 2:
+            return
+        for pid in _descendants(self.fleet.nodes[self.name]):
+            if _connected(pid, self.port):
+                os.kill(pid, signal.SIGKILL)
+                self.killed = pid
+
+
+def _descendants(root: int) -> list[int]:
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _connected(pid: int, port: int) -> bool:
+    """Whether a process has a connection to a port of this machine."""
+    try:
+        sockets = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:
+        return False
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return any(
+        row[2].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in sockets for row in rows
+    )
+
+
+def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_session(tmp_path, in_process):
+    path, folder = write_four(tmp_path, dropout=0.25, rounds=3, more="deadline = 90.0"), tmp_path / "run"
+    with LocalFleet(path) as fleet:
+        token, (port,) = fleet.processes.token, free_ports(1)
+        killer = _Killer(fleet, "phone", folder / "metrics.jsonl", port)
+        fleet.run(folder, emulate=True, stream_port=port, meanwhile=killer)
+    first, second, third = read(folder / "metrics.jsonl")
+    hashes, state = in_process
+    assert [first["weights_sha256"], second["weights_sha256"]] == hashes
+    assert killer.killed, "the node's session was never seen"
+    assert list(third["lost"]) == ["phone"]
+    survivors = [name for name in EVERYBODY if name != "phone"]
+    assert third["weights_sha256"] == weights_sha256(trained(settings(path), survivors, state, 3))
+    assert carriers(token) == []
+    assert len({client.cut for client in audit(folder)[0].clients}) >= 3

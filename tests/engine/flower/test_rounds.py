@@ -1,0 +1,256 @@
+"""Rounds over a grid: what counts, what is left out, and that nobody else is harmed by it."""
+
+import json
+import math
+import pickle
+import threading
+import time
+
+import pytest
+import torch
+from flower_cases import good_node, grid_of, settings, sha256_of, trained, write_four
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from cutwater.engine.flower import roster
+from cutwater.engine.flower import rounds as rounds_module
+from cutwater.engine.flower.server_app import serve
+from cutwater.engine.flower.study import study_for
+from cutwater.engine.local import run
+from cutwater.train.aggregate import weights_sha256
+from cutwater.train.metrics import read
+
+EVERYBODY = ["watch", "phone", "tablet", "laptop"]
+
+
+def _with_report(records: RecordDict, **changes) -> RecordDict:
+    records["report"] = ConfigRecord({**records["report"], **changes})
+    return records
+
+
+def _with_tensor(records: RecordDict, make) -> RecordDict:
+    arrays = dict(records["weights"])
+    name = next(name for name, array in arrays.items() if array.dtype == "float32" and len(array.shape) > 1)
+    made = make(name, arrays.pop(name))
+    records["weights"] = ArrayRecord({**arrays, **made})
+    return records
+
+
+def _raw(array, *, shape=None, dtype=None, data=None, stype=None):
+    return Array(
+        dtype=dtype or array.dtype,
+        shape=tuple(array.shape) if shape is None else shape,
+        stype=stype or array.stype,
+        data=array.data if data is None else data,
+    )
+
+
+NAN = b"\x00\x00\xc0\x7f"
+INFINITY = b"\x00\x00\x80\x7f"
+HUGE = b"\x00\x00\x80\x5f"
+
+TAMPERED = {
+    "NaN": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, data=NAN + a.data[4:])}),
+    "infinity": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, data=INFINITY + a.data[4:])}),
+    "a weight of 1e19": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, data=HUGE + a.data[4:])}),
+    "a missing tensor": lambda r: _with_tensor(r, lambda n, a: {}),
+    "an unknown tensor": lambda r: _with_tensor(r, lambda n, a: {n: a, "extra": a}),
+    "another shape": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, shape=tuple(a.shape)[::-1])}),
+    "a broadcastable shape": lambda r: _with_tensor(
+        r, lambda n, a: {n: _raw(a, shape=(1,), data=a.data[:4])}
+    ),
+    "a zero dimension": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, shape=(0, 1 << 40), data=b"")}),
+    "another type": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, dtype="float64")}),
+    "too few bytes": lambda r: _with_tensor(r, lambda n, a: {n: _raw(a, data=a.data[:-4])}),
+    "a pickle": lambda r: _with_tensor(
+        r, lambda n, a: {n: _raw(a, stype="numpy.ndarray", data=b"\x80\x04N.")}
+    ),
+    "no samples": lambda r: _with_report(r, samples=0),
+    "negative samples": lambda r: _with_report(r, samples=-90),
+    "far too many samples": lambda r: _with_report(r, samples=10**18),
+    "samples that are no number": lambda r: _with_report(r, samples=math.nan),
+    "too few steps": lambda r: _with_report(r, steps=1),
+    "an old round": lambda r: _with_report(r, round=0),
+    "another client's name": lambda r: _with_report(r, client="tablet"),
+    "another run": lambda r: _with_report(r, run="r0"),
+    "a loss that is no number": lambda r: _with_report(r, loss=math.nan),
+    "no weights": lambda r: RecordDict({"report": r["report"], "seconds": r["seconds"]}),
+    "nothing": lambda r: RecordDict({}),
+    "a complaint": lambda r: RecordDict({"failure": ConfigRecord({"reason": "my disk is full"})}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(roster, "POLL", 0.02)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """One round of four clients, and what it must come to without the watch or without anybody missing."""
+    given = settings(write_four(tmp_path_factory.mktemp("once"), rounds=1))
+    return given, sha256_of(given, EVERYBODY[1:]), sha256_of(given, EVERYBODY)
+
+
+@pytest.fixture(scope="module")
+def server_study(once):
+    return study_for(once[0])
+
+
+def test_two_rounds_over_a_grid_have_the_bits_of_two_rounds_in_process(tmp_path):
+    given = settings(write_four(tmp_path))
+    over_grid, local = serve(grid_of(given), "r1", given), run(study_for(given))
+    for there, here in zip(over_grid, local, strict=True):
+        assert there.record.weights_sha256 == here.record.weights_sha256
+        assert there.record.loss == here.record.loss
+        assert there.record.accuracy == here.record.accuracy
+        assert (there.record.bytes_up, there.record.bytes_down) == (
+            here.record.bytes_up,
+            here.record.bytes_down,
+        )
+    cuts = {part.cut for part in over_grid[0].outcome.parts}
+    assert len(cuts) >= 3, "the case must mix cuts"
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_an_update_with_a_fault_is_left_out_and_named_and_the_others_are_as_without_it(
+    what, once, server_study
+):
+    given, without_watch, _ = once
+    (step,) = serve(grid_of(given, watch=TAMPERED[what]), "r1", given, study=server_study)
+    assert list(step.record.lost) == ["watch"]
+    assert step.record.clients == ("phone", "tablet", "laptop")
+    assert step.record.weights_sha256 == without_watch
+
+
+def test_a_whole_model_with_nan_is_left_out_too(once, server_study):
+    given = once[0]
+    (step,) = serve(grid_of(given, laptop=TAMPERED["NaN"]), "r1", given, study=server_study)
+    assert "not finite" in step.record.lost["laptop"]
+    assert step.record.weights_sha256 == sha256_of(given, EVERYBODY[:3])
+
+
+def test_a_node_that_never_answers_is_late_at_the_deadline(tmp_path, once):
+    given = settings(write_four(tmp_path, rounds=1, more="deadline = 3.0"))
+    began = time.monotonic()
+    (step,) = serve(grid_of(given, watch=lambda records: None), "r1", given)
+    assert "late" in step.record.lost["watch"]
+    assert step.record.weights_sha256 == once[1]
+    assert step.record.actual_seconds >= 3.0
+    assert time.monotonic() - began < 60
+
+
+def test_a_late_update_is_refused_as_stale_and_the_next_round_accepts_the_node(tmp_path):
+    given = settings(write_four(tmp_path, rounds=2, more="deadline = 3.0"))
+    gate, first = threading.Event(), []
+
+    def sleepy(records: RecordDict) -> RecordDict:
+        if not first:
+            first.append(True)
+            gate.wait(30)
+        return records
+
+    grid = grid_of(given, watch=sleepy)
+    threading.Timer(3.5, gate.set).start()
+    steps = serve(grid, "r1", given)
+    after_first = trained(given, EVERYBODY[1:])
+    assert "late" in steps[0].record.lost["watch"]
+    assert steps[0].record.weights_sha256 == weights_sha256(after_first)
+    assert steps[1].record.lost == {}
+    assert steps[1].record.weights_sha256 == sha256_of(given, EVERYBODY, after_first, 2)
+
+
+def test_a_node_that_dies_in_its_session_is_left_out(once, server_study):
+    given, without_watch, _ = once
+
+    def die(message):
+        if message.metadata.message_type == "query":
+            return good_node("watch", given)(message)
+        raise RuntimeError("killed")
+
+    grid = grid_of(given)
+    grid.nodes[11] = die
+    (step,) = serve(grid, "r1", given, study=server_study)
+    assert "killed" in step.record.lost["watch"]
+    assert step.record.weights_sha256 == without_watch
+
+
+def test_labels_out_of_range_end_that_session_alone(once, server_study):
+    given, without_watch, _ = once
+    study = study_for(given)
+    batches = study.batches
+    # What a node does to its own mini-batches is its own business; the server must not believe them.
+    object.__setattr__(study, "batches", lambda task: ((x, labels + 10) for x, labels in batches(task)))
+    grid = grid_of(given)
+    grid.nodes[11] = good_node("watch", given, study=study)
+    (step,) = serve(grid, "r1", given, study=server_study)
+    assert "labels" in step.record.lost["watch"]
+    assert step.record.weights_sha256 == without_watch
+
+
+def test_below_the_quorum_the_round_fails_and_the_model_is_as_it_was(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1, more="quorum = 4"))
+    study = study_for(given)
+    (step,) = serve(grid_of(given, watch=TAMPERED["NaN"]), "r1", given, study=study)
+    assert "quorum is 4" in step.record.failed
+    assert step.record.weights_sha256 == weights_sha256(study.initial)
+
+
+def test_without_any_node_rounds_fail_and_say_why(tmp_path):
+    given = (
+        settings(write_four(tmp_path, rounds=1), wait=0.1)
+        if False
+        else settings(write_four(tmp_path, rounds=1))
+    )
+    grid = grid_of(given)
+    grid.gone = set(grid.nodes)
+    from dataclasses import replace
+
+    (step,) = serve(grid, "r1", replace(given, wait=0.1))
+    assert step.record.failed
+    assert set(step.record.lost) == set(EVERYBODY)
+
+
+def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path, monkeypatch):
+    given = settings(write_four(tmp_path, rounds=3), run_dir=str(tmp_path / "run"))
+    whole = run(study_for(given))
+
+    real = rounds_module.Deployment._exchange
+
+    def killed(self, round_, *arguments):
+        real(self, round_, *arguments)
+        if round_.number == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(rounds_module.Deployment, "_exchange", killed)
+    with pytest.raises(KeyboardInterrupt):
+        serve(grid_of(given), "r1", given)
+    monkeypatch.undo()
+    assert [row["round"] for row in read(tmp_path / "run" / "metrics.jsonl")] == [1]
+    steps = serve(grid_of(given), "r2", given)
+    assert [step.record.round for step in steps] == [2, 3]
+    assert steps[-1].record.weights_sha256 == whole[-1].record.weights_sha256
+    measured = json.loads((tmp_path / "run" / "measured" / "00003.json").read_text())
+    assert {client["name"] for client in measured["clients"]} == set(EVERYBODY)
+
+
+def test_plans_follow_what_was_measured(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1))
+    study = study_for(given)
+    (step,) = serve(grid_of(given), "r1", given, study=study)
+    seen = step.progress.estimates.seen
+    assert set(seen) == set(EVERYBODY)
+    # This machine is far faster than a watch, and one round moves an estimate by a bounded factor.
+    assert 1.05 < seen["watch"].compute / study.fleet[0].compute < 2
+
+
+def test_nothing_that_arrives_is_unpickled(once, server_study, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("unpickled")
+
+    given = once[0]
+    grid = grid_of(given)
+    monkeypatch.setattr(pickle, "loads", refuse)
+    monkeypatch.setattr(pickle, "load", refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    (step,) = serve(grid, "r1", given, study=server_study)
+    assert step.record.weights_sha256 == once[2]
