@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from cutwater.cli.main import app
 from cutwater.errors import RunError
 from cutwater.plan.latency import PHASES, whole_model_latency
-from cutwater.report.html import embed, escape, fill, report_html
+from cutwater.report.figures import PHASE_COLOURS
+from cutwater.report.html import asset, embed, escape, fill, report_html
 from cutwater.report.run_folder import Folder
 from cutwater.report.run_report import report_data, run_data, stamp, summary
 
@@ -213,3 +214,8 @@ def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", *arguments])
     assert sentence in str(done.exception)
+
+
+def test_a_phase_has_the_same_colour_on_pages_as_in_figures():
+    for phase in PHASES:
+        assert f"--{phase.replace('_', '-')}:{PHASE_COLOURS[phase]};" in asset("phases.css")

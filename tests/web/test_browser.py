@@ -211,9 +211,10 @@ def test_the_link_and_the_exported_file_both_bring_the_scenario_back(page, serve
     after(other, lambda: other.click("#toml-apply"))
     after(other, lambda: other.select_option("#planner", "alternating"))
     assert other.inner_text("#latency") == latency
-    other.goto(f"{server.url}#s=damaged")
-    other.reload()
-    other.wait_for_selector("html[data-settled]")
+    other.goto("about:blank")
+    after(other, lambda: other.goto(f"{server.url}#s=damaged"))
+    assert other.inner_text("#error").startswith("This link is damaged")
+    assert other.input_value("#server-text") == "20 GFLOPS"
     other.close()
 
 

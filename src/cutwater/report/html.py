@@ -11,7 +11,7 @@ from cutwater.report.run_folder import Folder
 from cutwater.report.run_report import report_data
 
 STYLES = ("style.css",)
-SCRIPTS = ("core.js", "charts.js", "report.js")
+SCRIPTS = ("core.js", "charts.js", "clients.js", "report-run.js", "report-round.js", "report.js")
 
 
 def asset(name: str) -> str:

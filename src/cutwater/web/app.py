@@ -33,7 +33,10 @@ from cutwater.web.state import (
     to_csv,
 )
 
-_OWN = ("planner.css", "planner.js", "fleet.js", "runs.js")
+_OWN = (
+    "planner.css",
+    *("wire.js", "fleet.js", "view.js", "controls.js", "dialogs.js", "planner.js", "runs.js"),
+)
 _SHARED = ("phases.css", *STYLES, *SCRIPTS)
 _KINDS = {"css": "text/css", "js": "text/javascript"}
 MOST_COMPARED = 6

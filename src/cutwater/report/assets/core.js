@@ -27,6 +27,21 @@ const CW = {};
   };
   CW.byId = (id) => document.getElementById(id);
 
+  /* A table of texts and nodes; columns after the first `texts` hold numbers. */
+  CW.table = (heads, rows, texts = 1) => {
+    const kind = (i) => (i >= texts ? "number" : "");
+    const head = heads.map((text, i) => CW.el("th", { text, class: kind(i), scope: "col" }));
+    const line = (row) => CW.el("tr", {}, ...row.map((cell, i) => CW.el("td", { class: kind(i) }, cell)));
+    return CW.el(
+      "table",
+      {},
+      CW.el("thead", {}, CW.el("tr", {}, ...head)),
+      CW.el("tbody", {}, ...rows.map(line)),
+    );
+  };
+  CW.last = (list) => list[list.length - 1];
+  CW.orDash = (value, show) => (value === null || value === undefined ? "–" : show(value));
+
   /* ---- numbers with units, as cutwater.units writes them ---- */
   const three = (value) => {
     if (value === 0) return "0";
@@ -34,7 +49,13 @@ const CW = {};
     return String(Number(value.toPrecision(3)));
   };
   const prefixed = (value, unit) => {
-    for (const [prefix, scale] of [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    for (const [prefix, scale] of [
+      ["P", 1e15],
+      ["T", 1e12],
+      ["G", 1e9],
+      ["M", 1e6],
+      ["k", 1e3],
+    ]) {
       if (Math.abs(value) >= scale * 0.9995) return `${three(value / scale)} ${prefix}${unit}`;
     }
     return `${three(value)} ${unit}`;
@@ -61,7 +82,9 @@ const CW = {};
       const minutes = Math.round(seconds / 60);
       if (minutes < 60) return `${minutes} min`;
       const hours = Math.floor(minutes / 60);
-      return hours < 48 ? `${hours} h ${String(minutes % 60).padStart(2, "0")} min` : `${three(seconds / 86400)} d`;
+      return hours < 48
+        ? `${hours} h ${String(minutes % 60).padStart(2, "0")} min`
+        : `${three(seconds / 86400)} d`;
     },
     count: (value) => value.toLocaleString("en-US"),
     phase: (name) => name.replaceAll("_", " "),
@@ -73,7 +96,12 @@ const CW = {};
     return most >= 1e-3 ? { unit: "ms", scale: 1e-3 } : { unit: "µs", scale: 1e-6 };
   };
   CW.byteUnit = (most) => {
-    for (const [unit, scale] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    for (const [unit, scale] of [
+      ["TB", 1e12],
+      ["GB", 1e9],
+      ["MB", 1e6],
+      ["kB", 1e3],
+    ]) {
       if (most >= scale) return { unit, scale };
     }
     return { unit: "B", scale: 1 };
@@ -113,7 +141,9 @@ const CW = {};
   };
   const tickText = (value) => {
     if (value === 0) return "0";
-    return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(6)));
+    return Math.abs(value) >= 1000
+      ? Math.round(value).toLocaleString("en-US")
+      : String(Number(value.toPrecision(6)));
   };
   CW.tickText = tickText;
 
@@ -125,26 +155,44 @@ const CW = {};
     tip.replaceChildren(...mark.text.map((line, i) => CW.el(i ? "div" : "b", { text: line })));
     tip.hidden = false;
     const wide = tip.offsetWidth;
-    const left = Math.min(Math.max(box.left + mark.x + 14, 8), document.documentElement.clientWidth - wide - 8);
+    const left = Math.min(
+      Math.max(box.left + mark.x + 14, 8),
+      document.documentElement.clientWidth - wide - 8,
+    );
     const over = box.left + mark.x + 14 + wide > document.documentElement.clientWidth - 8;
     tip.style.left = `${(over ? Math.max(box.left + mark.x - wide - 14, 8) : left) + window.scrollX}px`;
     tip.style.top = `${Math.max(box.top + mark.y - tip.offsetHeight - 8, 4) + window.scrollY}px`;
   };
-  const hideTip = () => { tip.hidden = true; };
+  const hideTip = () => {
+    tip.hidden = true;
+  };
 
   CW.figure = ({ id, title, note = "", describe = "", draw }) => {
     const svg = CW.svg("svg", { tabindex: 0, role: "img", class: "drawing" });
     const noteNode = CW.el("p", { class: "note", text: note });
     const legend = CW.el("div", { class: "legend" });
-    const save = (kind) => CW.el("button", {
-      class: "quiet", type: "button", text: kind.toUpperCase(), "aria-label": `Save "${title}" as ${kind.toUpperCase()}`,
-      onclick: () => CW.save(svg, id, kind),
-    });
+    const save = (kind) =>
+      CW.el("button", {
+        class: "quiet",
+        type: "button",
+        text: kind.toUpperCase(),
+        "aria-label": `Save "${title}" as ${kind.toUpperCase()}`,
+        onclick: () => CW.save(svg, id, kind),
+      });
     const heading = CW.el("h3", { text: title });
-    const root = CW.el("figure", { class: "chart", id },
+    const root = CW.el(
+      "figure",
+      { class: "chart", id },
       CW.el("figcaption", {}, heading, CW.el("span", { class: "tools" }, save("svg"), save("png"))),
-      noteNode, legend, CW.el("div", { class: "plot" }, svg));
-    let data = null, marks = [], by = "both", at = -1, width = 0;
+      noteNode,
+      legend,
+      CW.el("div", { class: "plot" }, svg),
+    );
+    let data = null,
+      marks = [],
+      by = "both",
+      at = -1,
+      width = 0;
 
     const paint = () => {
       // Asked for once: every question about layout between two drawings would cost a layout of the page.
@@ -162,31 +210,53 @@ const CW = {};
       const keys = JSON.stringify(told.legend || []);
       if (keys === legend.dataset.keys) return;
       legend.dataset.keys = keys;
-      legend.replaceChildren(...(told.legend || []).map(([name, colour, kind]) =>
-        CW.el("span", { class: `key ${kind || ""}`, colour, text: name })));
+      legend.replaceChildren(
+        ...(told.legend || []).map(([name, colour, kind]) =>
+          CW.el("span", { class: `key ${kind || ""}`, colour, text: name }),
+        ),
+      );
     };
     const point = (index) => {
       svg.querySelector(".probe")?.remove();
       at = index;
       const mark = marks[index];
       if (!mark) return hideTip();
-      svg.append(mark.box
-        ? CW.svg("rect", { class: "probe", x: mark.box[0], y: mark.box[1], width: mark.box[2], height: mark.box[3], rx: 3 })
-        : CW.svg("circle", { class: "probe", cx: mark.x, cy: mark.y, r: 5 }));
+      svg.append(
+        mark.box
+          ? CW.svg("rect", {
+              class: "probe",
+              x: mark.box[0],
+              y: mark.box[1],
+              width: mark.box[2],
+              height: mark.box[3],
+              rx: 3,
+            })
+          : CW.svg("circle", { class: "probe", cx: mark.x, cy: mark.y, r: 5 }),
+      );
       showTip(svg, mark);
     };
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
-      const x = event.clientX - box.left, y = event.clientY - box.top;
-      let best = -1, least = Infinity;
+      const x = event.clientX - box.left,
+        y = event.clientY - box.top;
+      let best = -1,
+        least = Infinity;
       marks.forEach((mark, i) => {
-        const dx = by === "y" ? 0 : mark.x - x, dy = by === "x" ? 0 : mark.y - y;
+        const dx = by === "y" ? 0 : mark.x - x,
+          dy = by === "x" ? 0 : mark.y - y;
         const far = dx * dx + dy * dy;
-        if (far < least) { least = far; best = i; }
+        if (far < least) {
+          least = far;
+          best = i;
+        }
       });
       if (best !== at) point(best);
     });
-    const leave = () => { svg.querySelector(".probe")?.remove(); at = -1; hideTip(); };
+    const leave = () => {
+      svg.querySelector(".probe")?.remove();
+      at = -1;
+      hideTip();
+    };
     svg.addEventListener("pointerleave", leave);
     svg.addEventListener("blur", leave);
     svg.addEventListener("keydown", (event) => {
@@ -198,26 +268,49 @@ const CW = {};
     });
     new ResizeObserver(() => {
       const now = svg.parentNode.clientWidth;
-      if (Math.abs(now - width) >= 1) { width = now; paint(); }
+      if (Math.abs(now - width) >= 1) {
+        width = now;
+        paint();
+      }
     }).observe(root);
     return {
-      root, svg,
-      update: (fresh) => { data = fresh; paint(); },
-      note: (text) => { noteNode.textContent = text; },
-      title: (text) => { heading.textContent = text; },
+      root,
+      svg,
+      update: (fresh) => {
+        data = fresh;
+        paint();
+      },
+      note: (text) => {
+        noteNode.textContent = text;
+      },
+      title: (text) => {
+        heading.textContent = text;
+      },
     };
   };
 
   /* ---- saving: styles are written into a copy, so that the file looks the same anywhere ---- */
-  const STYLED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "text-anchor", "font-family", "paint-order"];
+  const STYLED = [
+    "fill",
+    "stroke",
+    "stroke-width",
+    "stroke-dasharray",
+    "opacity",
+    "font-size",
+    "font-weight",
+    "text-anchor",
+    "font-family",
+    "paint-order",
+  ];
   CW.freeze = (svg) => {
     const copy = svg.cloneNode(true);
-    const from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+    const from = [svg, ...svg.querySelectorAll("*")],
+      to = [copy, ...copy.querySelectorAll("*")];
     from.forEach((node, i) => {
       const style = getComputedStyle(node);
       for (const name of STYLED) {
         const value = style.getPropertyValue(name);
-        if (value && value !== "none" || name === "fill") to[i].setAttribute(name, value);
+        if ((value && value !== "none") || name === "fill") to[i].setAttribute(name, value);
       }
       to[i].removeAttribute("class");
       to[i].removeAttribute("tabindex");
@@ -251,13 +344,30 @@ const CW = {};
 
   /* ---- light and dark: as the system says, unless the reader chose ---- */
   const THEME = "cutwater-theme";
-  const remembered = () => { try { return localStorage.getItem(THEME); } catch { return null; } };
-  const remember = (value) => { try { localStorage.setItem(THEME, value); } catch { /* a page may have no storage */ } };
+  const remembered = () => {
+    try {
+      return localStorage.getItem(THEME);
+    } catch {
+      return null;
+    }
+  };
+  const remember = (value) => {
+    try {
+      localStorage.setItem(THEME, value);
+    } catch {
+      /* a page may have no storage */
+    }
+  };
   if (remembered()) document.documentElement.dataset.theme = remembered();
   CW.themeButton = () => {
-    const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    const dark = () =>
+      (document.documentElement.dataset.theme ||
+        (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
     const button = CW.el("button", { class: "quiet", type: "button", id: "theme" });
-    const label = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Use the ${dark() ? "light" : "dark"} theme`); };
+    const label = () => {
+      button.textContent = dark() ? "Light" : "Dark";
+      button.setAttribute("aria-label", `Use the ${dark() ? "light" : "dark"} theme`);
+    };
     button.addEventListener("click", () => {
       document.documentElement.dataset.theme = dark() ? "light" : "dark";
       remember(document.documentElement.dataset.theme);
@@ -269,10 +379,26 @@ const CW = {};
 
   /* ---- the mark of the house: a drop that a bow cuts through ---- */
   CW.brand = (href) => {
-    const drop = CW.svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" },
+    const drop = CW.svg(
+      "svg",
+      { viewBox: "0 0 24 24", "aria-hidden": "true" },
       CW.svg("path", { d: "M12 2C9 7 5 10.6 5 15a7 7 0 0 0 14 0c0-4.4-4-8-7-13Z", fill: "var(--water)" }),
       CW.svg("path", { d: "M3 14.5c3-2 6-2 9 0s6 2 9 0v3c-3 2-6 2-9 0s-6-2-9 0Z", fill: "var(--panel)" }),
-      CW.svg("path", { d: "M3 16c3-2 6-2 9 0s6 2 9 0", fill: "none", stroke: "var(--accent)", "stroke-width": "1.6" }));
+      CW.svg("path", {
+        d: "M3 16c3-2 6-2 9 0s6 2 9 0",
+        fill: "none",
+        stroke: "var(--accent)",
+        "stroke-width": "1.6",
+      }),
+    );
     return CW.el(href ? "a" : "span", { class: "brand", href }, drop, "Cutwater");
+  };
+
+  /* ---- from page to page, where a server offers several ---- */
+  CW.pages = (here, runs = true) => {
+    const link = (href, text) =>
+      CW.el("a", { href, text, "aria-current": href === here ? "page" : undefined });
+    const links = [link("/", "Planner"), ...(runs ? [link("/runs", "Runs")] : [])];
+    return CW.el("nav", { "aria-label": "Pages" }, ...links);
   };
 })();

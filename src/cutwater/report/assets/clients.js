@@ -1,0 +1,418 @@
+"use strict";
+/* What clients do, drawn: their sessions, the water level, shares of the server, cuts. As in charts.js. */
+(() => {
+  const { svg: make, format, sum, most } = CW;
+  const { text, rect, line, short, axes, leftFor } = CW.draw;
+
+  /* Sessions as bars of phases: {rows: [{name, phases, planned, note, lost, split}], phases: names, level}. */
+  CW.sessions = (svg, data, width) => {
+    const legend = data.phases.map((phase) => [format.phase(phase), CW.phaseColour(phase)]);
+    if (data.rows.length > 60) return strata(svg, data, width, legend);
+    const planned = data.rows.some((row) => row.planned);
+    const tall = planned ? 26 : 20,
+      gap = data.rows.length > 30 ? 4 : 7,
+      top = 22;
+    const left = Math.min(
+        26 +
+          6.8 *
+            most(
+              data.rows.map((row) => row.name.length),
+              2,
+            ),
+        width * 0.3,
+      ),
+      right = 64;
+    const height = top + data.rows.length * (tall + gap) + 40;
+    const end =
+      most(
+        data.rows.map((row) => Math.max(sum(row.phases), row.planned ? sum(row.planned) : 0)),
+        data.level || 0,
+      ) || 1;
+    const { unit, scale } = CW.timeUnit(end);
+    const { sx } = axes(svg, {
+      width,
+      height,
+      left,
+      right,
+      top,
+      x: { domain: [0, end], label: `time in the round (${unit})`, tick: (v) => CW.tickText(v / scale) },
+      y: { domain: [0, 1], tick: () => "", label: "" },
+    });
+    svg.querySelectorAll(".grid").forEach((node) => node.remove());
+    const marks = [];
+    data.rows.forEach((row, i) => {
+      const y = top + i * (tall + gap),
+        bar = planned ? 17 : tall;
+      svg.append(
+        text(
+          left - 8,
+          y + bar / 2 + 4,
+          short(row.name, Math.floor((left - 10) / 6.6)),
+          row.split ? "name strong" : "name",
+          "end",
+        ),
+      );
+      let at = 0;
+      row.phases.forEach((seconds, p) => {
+        if (seconds > 0)
+          svg.append(
+            rect(
+              sx(at),
+              y,
+              sx(at + seconds) - sx(at),
+              bar,
+              CW.phaseColour(data.phases[p]),
+              row.lost ? "lost" : "",
+            ),
+          );
+        at += seconds;
+      });
+      if (row.planned) {
+        let from = 0;
+        row.planned.forEach((seconds, p) => {
+          if (seconds > 0)
+            svg.append(
+              rect(
+                sx(from),
+                y + bar + 2,
+                sx(from + seconds) - sx(from),
+                4,
+                CW.phaseColour(data.phases[p]),
+                "planned",
+              ),
+            );
+          from += seconds;
+        });
+      }
+      svg.append(
+        text(
+          width - 2,
+          y + bar / 2 + 4,
+          row.lost ? "lost" : format.seconds(at),
+          row.lost ? "label warn" : "label",
+          "end",
+        ),
+      );
+      const parts = row.phases
+        .map((seconds, p) => [seconds, p])
+        .filter(([seconds]) => seconds > 0)
+        .map(
+          ([seconds, p]) =>
+            `${format.phase(data.phases[p])} ${format.seconds(seconds)}${row.planned ? ` (planned ${format.seconds(row.planned[p])})` : ""}`,
+        );
+      marks.push({
+        x: sx(at / 2),
+        y,
+        box: [2, y - 2, width - 4, tall + 3],
+        text: [
+          `${row.name}: ${format.seconds(at)}${row.planned ? `, planned ${format.seconds(sum(row.planned))}` : ""}`,
+          ...(row.note ? [row.note] : []),
+          ...(row.lost ? [row.lost] : []),
+          ...parts,
+        ],
+      });
+    });
+    if (data.level) {
+      svg.append(
+        line(sx(data.level), 12, sx(data.level), height - 38, "level"),
+        text(sx(data.level) - 6, 12, `round ${format.seconds(data.level)}`, "label strong", "end"),
+      );
+    }
+    return {
+      height,
+      legend,
+      marks,
+      by: "y",
+      says: `${data.rows.length} clients; the round takes ${format.seconds(data.level || end)}.`,
+    };
+  };
+
+  /* A large fleet: clients by latency from left to right, phases stacked, neighbours averaged to what a screen can show. */
+  const strata = (svg, data, width, legend) => {
+    const height = 300,
+      totals = data.rows.map((row) => sum(row.phases));
+    const order = totals.map((_, k) => k).sort((a, b) => totals[a] - totals[b]);
+    const columns = Math.min(order.length, Math.max(Math.floor(width / 3), 60));
+    const stacks = [],
+      ends = [];
+    for (let c = 0; c < columns; c++) {
+      const group = order.slice(
+        Math.floor((c * order.length) / columns),
+        Math.floor(((c + 1) * order.length) / columns),
+      );
+      stacks.push(data.phases.map((_, p) => sum(group.map((k) => data.rows[k].phases[p])) / group.length));
+      ends.push(group);
+    }
+    const high = most(totals, data.level || 0) * 1.04 || 1,
+      { unit, scale } = CW.timeUnit(high);
+    const y = { domain: [0, high], label: `session (${unit})`, tick: (v) => CW.tickText(v / scale) };
+    const x = {
+      domain: [0, data.rows.length],
+      label: "clients, from the fastest to the slowest",
+      tick: format.count,
+    };
+    const { sx, sy } = axes(svg, { width, height, left: leftFor([0, high / scale]), x, y, top: 24 });
+    const floor = new Float64Array(columns);
+    data.phases.forEach((phase, p) => {
+      let up = "",
+        down = "";
+      for (let c = 0; c < columns; c++) {
+        const x0 = sx((c * order.length) / columns).toFixed(1),
+          x1 = sx(((c + 1) * order.length) / columns).toFixed(1);
+        const before = sy(floor[c]).toFixed(1);
+        floor[c] += stacks[c][p];
+        const after = sy(floor[c]).toFixed(1);
+        up += `L${x0} ${after}L${x1} ${after}`;
+        down = `L${x1} ${before}L${x0} ${before}${down}`;
+      }
+      svg.append(make("path", { d: `M${up.slice(1)}${down}Z`, fill: CW.phaseColour(phase) }));
+    });
+    if (data.level) {
+      svg.append(
+        line(sx(0), sy(data.level), width - 16, sy(data.level), "level"),
+        text(sx(0) + 6, sy(data.level) - 6, `round ${format.seconds(data.level)}`, "label strong"),
+      );
+    }
+    const marks = stacks.map((stack, c) => {
+      const group = ends[c],
+        px = sx(((c + 0.5) * order.length) / columns);
+      const who =
+        group.length > 1
+          ? `${data.rows[group[0]].name} and ${group.length - 1} more`
+          : data.rows[group[0]].name;
+      return {
+        x: px,
+        y: sy(sum(stack)),
+        text: [
+          `${who}: ${format.seconds(sum(stack))}`,
+          ...stack
+            .map((s, p) => `${format.phase(data.phases[p])} ${format.seconds(s)}`)
+            .filter((_, p) => stack[p] > 0),
+        ],
+      };
+    });
+    return {
+      height,
+      legend,
+      marks,
+      by: "x",
+      says: `${format.count(data.rows.length)} clients; the round takes ${format.seconds(data.level)}.`,
+    };
+  };
+
+  /* The water level: {rows: [{name, alone, latency, share}], level, compute}. The server brings the slow down to it. */
+  CW.level = (svg, data, width) => {
+    const height = width < 400 ? 260 : 350,
+      top = 26,
+      bottom = 42;
+    const order = data.rows.map((_, k) => k).sort((a, b) => data.rows[a].alone - data.rows[b].alone);
+    const columns = Math.min(order.length, Math.max(Math.floor(width / 4), 40));
+    const groups = Array.from({ length: columns }, (_, c) =>
+      order.slice(Math.floor((c * order.length) / columns), Math.floor(((c + 1) * order.length) / columns)),
+    );
+    const finite = data.rows.map((row) => row.alone).filter(Number.isFinite);
+    const high =
+      most(finite.concat(data.rows.map((row) => row.latency)), data.level) *
+      (finite.length < data.rows.length ? 1.25 : 1.06);
+    const { unit, scale } = CW.timeUnit(high);
+    const y = { domain: [0, high], label: `session (${unit})`, tick: (v) => CW.tickText(v / scale) };
+    const left = leftFor([0, high / scale]);
+    const { sx, sy } = axes(svg, {
+      width,
+      height,
+      left,
+      top,
+      bottom,
+      x: { domain: [0, columns], tick: () => "" },
+      y,
+    });
+    const wide = sx(1) - sx(0),
+      inset = wide > 12 ? wide * 0.14 : wide > 5 ? 0.5 : 0;
+    const marks = groups.map((group, c) => {
+      const mean = (pick) => sum(group.map((k) => pick(data.rows[k]))) / group.length;
+      const alone = mean((row) => Math.min(row.alone, high)),
+        latency = mean((row) => row.latency);
+      const share = sum(group.map((k) => data.rows[k].share)),
+        shared = share > 0;
+      const x = sx(c) + inset,
+        w = wide - 2 * inset;
+      if (shared && alone > latency)
+        svg.append(rect(x, sy(alone), w, sy(latency) - sy(alone), undefined, "relief"));
+      svg.append(rect(x, sy(latency), w, sy(0) - sy(latency), undefined, shared ? "sharing" : "whole"));
+      if (shared && wide > 31)
+        svg.append(
+          text(
+            sx(c + 0.5),
+            sy(alone) - 5,
+            `${Math.round((100 * share) / data.compute)}\u202f%`,
+            "tick strong halo",
+            "middle",
+          ),
+        );
+      if (group.length === 1 && wide > 7 * Math.min(data.rows[group[0]].name.length, 5)) {
+        svg.append(
+          text(
+            sx(c + 0.5),
+            height - bottom + 15,
+            short(data.rows[group[0]].name, Math.max(Math.floor(wide / 6.4), 2)),
+            shared ? "tick strong" : "tick",
+            "middle",
+          ),
+        );
+      }
+      const first = data.rows[group[0]];
+      const without = Number.isFinite(first.alone)
+        ? format.seconds(group.length > 1 ? alone : first.alone)
+        : "can't: the whole model does not fit or is not allowed";
+      return {
+        x: sx(c + 0.5),
+        y: sy(Math.max(alone, latency)),
+        box: [sx(c), top, wide, sy(0) - top],
+        text: [
+          group.length > 1 ? `${first.name} and ${group.length - 1} more` : first.name,
+          `whole model on the device: ${without}`,
+          `as planned: ${format.seconds(latency)}`,
+          shared
+            ? `share: ${format.compute(share)}, ${format.percent(share / data.compute)} of the server`
+            : "no share of the server",
+        ],
+      };
+    });
+    svg.append(
+      line(left, sy(data.level), width - 16, sy(data.level), "water"),
+      text(width - 16, height - 6, "clients, by what they would take alone", "label", "end"),
+    );
+    const legend = [
+      [`level ${format.seconds(data.level)}`, "var(--accent)", "stroke"],
+      ["shares the server", "var(--water)"],
+      ["time the server takes off", "var(--relief)"],
+      ["whole model on the device", "var(--slate)"],
+    ];
+    return { height, legend, marks, by: "x", says: `Round level ${format.seconds(data.level)}.` };
+  };
+
+  /* Who has how much of the server: {bars: [{label, parts: [{name, share}]}], compute}. */
+  CW.shares = (svg, data, width) => {
+    const left = data.bars.length > 1 ? 74 : 0,
+      tall = 30,
+      top = 4;
+    const height = top + data.bars.length * (tall + 12) + 18;
+    const total =
+      most(
+        data.bars.map((bar) => sum(bar.parts.map((part) => part.share))),
+        data.compute,
+      ) || 1;
+    const sx = CW.linear(0, total, left, width);
+    const marks = [];
+    data.bars.forEach((bar, b) => {
+      const y = top + b * (tall + 12);
+      if (left) svg.append(text(0, y + tall / 2 + 4, bar.label, "label"));
+      svg.append(rect(left, y, sx(data.compute) - left, tall, undefined, "idle"));
+      const few = bar.parts.filter((part) => part.share > 0).sort((a, c) => c.share - a.share);
+      let at = 0;
+      few.slice(0, 300).forEach((part, i) => {
+        const x = sx(at),
+          w = sx(at + part.share) - x;
+        svg.append(rect(x, y, Math.max(w - 1, 0.5), tall, undefined, i % 2 ? "pour odd" : "pour"));
+        const label = `${part.name} ${format.percent(part.share / data.compute)}`;
+        if (w > label.length * 6.6 + 8) svg.append(text(x + 7, y + tall / 2 + 4, label, "inside"));
+        else if (w > part.name.length * 6.8 + 6)
+          svg.append(text(x + w / 2, y + tall / 2 + 4, part.name, "inside", "middle"));
+        marks.push({
+          x: x + w / 2,
+          y,
+          box: [x, y, w, tall],
+          text: [
+            part.name,
+            `${bar.label}: ${format.compute(part.share)}`,
+            `${format.percent(part.share / data.compute)} of ${format.compute(data.compute)}`,
+          ],
+        });
+        at += part.share;
+      });
+      if (few.length > 300) {
+        const rest = sum(few.slice(300).map((part) => part.share));
+        svg.append(rect(sx(at), y, sx(at + rest) - sx(at), tall, undefined, "pour odd"));
+        at += rest;
+      }
+      const idle = data.compute - at;
+      if (idle > data.compute * 0.005) {
+        if (sx(data.compute) - sx(at) > 70)
+          svg.append(
+            text(
+              sx(data.compute) - 8,
+              y + tall / 2 + 4,
+              `unused ${format.percent(idle / data.compute)}`,
+              "label",
+              "end",
+            ),
+          );
+        marks.push({ x: sx(at + idle / 2), y, text: ["unused", format.compute(idle)] });
+      }
+    });
+    svg.append(
+      text(left, height - 4, "0", "tick"),
+      text(width, height - 4, format.compute(total), "tick", "end"),
+    );
+    return { height, marks, says: `The server's ${format.compute(data.compute)} and who has it.` };
+  };
+
+  const layerTicks = (layers, width) => {
+    const inner = CW.ticks(1, layers, Math.max(width / 70, 2)).filter(
+      (tick) => Number.isInteger(tick) && tick > 1 && layers - tick > layers * 0.05,
+    );
+    return [1, ...inner, layers];
+  };
+
+  /* How many clients are cut after each layer: {cuts, layers, names}. */
+  CW.cuts = (svg, data, width) => {
+    const height = 190,
+      counts = new Array(data.layers).fill(0);
+    for (const cut of data.cuts) counts[cut - 1]++;
+    const high = most(counts) * 1.12;
+    const left = leftFor([0, high]);
+    const { sx, sy } = axes(svg, {
+      width,
+      height,
+      left,
+      top: 24,
+      x: {
+        domain: [0.5, data.layers + 0.5],
+        label: "layers on the device",
+        ticks: layerTicks(data.layers, width),
+        tick: String,
+      },
+      y: { domain: [0, high], label: "clients", tick: (v) => (Number.isInteger(v) ? format.count(v) : "") },
+    });
+    const wide = sx(2) - sx(1),
+      marks = [];
+    counts.forEach((count, i) => {
+      if (!count) return;
+      const whole = i === data.layers - 1,
+        w = Math.max(wide * 0.78, 2);
+      svg.append(
+        rect(sx(i + 1) - w / 2, sy(count), w, sy(0) - sy(count), undefined, whole ? "whole" : "sharing"),
+        text(sx(i + 1), sy(count) - 4, format.count(count), "tick strong", "middle"),
+      );
+      const name = data.names?.[i] ? ` (${data.names[i]})` : "";
+      marks.push({
+        x: sx(i + 1),
+        y: sy(count),
+        text: [
+          `${format.count(count)} ${count === 1 ? "client" : "clients"}`,
+          whole ? `whole model, ${data.layers} layers on the device` : `cut after layer ${i + 1}${name}`,
+        ],
+      });
+    });
+    return {
+      height,
+      marks,
+      by: "x",
+      legend: [
+        ["split", "var(--water)"],
+        ["whole model", "var(--slate)"],
+      ],
+      says: `Cuts of ${data.cuts.length} clients over ${data.layers} layers.`,
+    };
+  };
+})();

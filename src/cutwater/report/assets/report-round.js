@@ -1,0 +1,149 @@
+"use strict";
+/* One round of a run: who did what when, who had how much of the server, where the model was cut. */
+(() => {
+  const { el, format, sum, most } = CW;
+
+  CW.roundView = () => {
+    let run = null,
+      phases = [],
+      number = null,
+      following = true;
+
+    /* ---- choosing the round ---- */
+    const button = (text, label, by) =>
+      el("button", { type: "button", text, "aria-label": label, onclick: () => pick(place() + by) });
+    const slider = el("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      "aria-label": "Round",
+      id: "round",
+      oninput: (event) => pick(Number(event.target.value)),
+    });
+    const before = button("‹", "Round before", -1);
+    const after = button("›", "Next round", 1);
+    const label = el("b", { id: "round-number" });
+    const told = el("p", { class: "note", id: "told" });
+    const place = () => run.rounds.findIndex((one) => one.round === number);
+    const pick = (at) => {
+      if (!run.rounds[at]) return;
+      number = run.rounds[at].round;
+      following = at === run.rounds.length - 1;
+      draw();
+    };
+
+    /* ---- its figures ---- */
+    const gantt = CW.figure({
+      id: "gantt",
+      title: "Phases of each client",
+      note: "Each phase summed over the session and drawn in the order that it happens; the thin bar below is the plan.",
+      draw: CW.sessions,
+    });
+    const level = CW.figure({
+      id: "level",
+      title: "Water level",
+      note: "What each client would take alone, and what the server's compute takes off, as planned.",
+      draw: CW.level,
+    });
+    const shares = CW.figure({ id: "shares", title: "The server's compute", draw: CW.shares });
+    const cuts = CW.figure({
+      id: "cuts",
+      title: "Cuts",
+      note: "How many layers stay on the device.",
+      draw: CW.cuts,
+    });
+
+    const draw = () => {
+      const at = place(),
+        one = run.rounds[at];
+      for (const figure of [gantt, level, shares, cuts]) figure.root.hidden = !one;
+      slider.max = Math.max(run.rounds.length - 1, 0);
+      slider.value = at;
+      before.disabled = at <= 0;
+      after.disabled = at >= run.rounds.length - 1;
+      label.textContent = one ? `round ${one.round}` : "";
+      told.textContent = one ? sentence(one) : "No round has been written yet.";
+      if (!one) return;
+      const sharing = one.clients.filter((client) => client.share > 0);
+      const compute = one.server_compute || sum(sharing.map((client) => client.share)) || 1;
+      gantt.update({ rows: sessions(one), phases, level: one.actual_seconds });
+      drawShares(sharing, compute);
+      drawLevel(one, compute);
+      drawCuts(one);
+    };
+
+    const sentence = (one) => {
+      const slow = run.lines.find((line) => line.round === one.round)?.bottleneck;
+      const sharing = one.clients.filter((client) => client.share > 0).length;
+      const lost = one.clients.filter((client) => client.lost).length;
+      return [
+        `Planned${one.planner ? ` by ${one.planner}` : ""}: ${format.seconds(one.planned_seconds)}.`,
+        `It took ${format.seconds(one.actual_seconds)}${slow ? `, waiting for ${slow}` : ""}.`,
+        `${sharing} of ${one.clients.length} clients share the server${lost ? `; ${lost} lost` : ""}.`,
+        one.failed ? `The round failed: ${one.failed}.` : "",
+      ].join(" ");
+    };
+
+    const sessions = (one) =>
+      one.clients
+        .filter((client) => client.actual || client.planned)
+        .map((client) => ({
+          name: client.name,
+          split: client.split,
+          lost: client.lost,
+          phases: client.actual || client.planned,
+          planned: client.actual ? client.planned : null,
+          note: client.split
+            ? `cut after layer ${client.cut}, share ${format.compute(client.share)}`
+            : "whole model on the device",
+        }));
+
+    const drawShares = (sharing, compute) => {
+      const bar = (name, pick) => ({
+        label: name,
+        parts: sharing.map((client) => ({ name: client.name, share: pick(client) })),
+      });
+      const promised = bar("promised", (client) => client.share);
+      const delivered = bar("delivered", (client) => client.delivered ?? 0);
+      const measured = sharing.some((client) => client.delivered !== null);
+      const all = (one) => sum(one.parts.map((part) => part.share));
+      let note = "As promised by the plan; what was delivered is not measured in this engine.";
+      if (measured)
+        note = `Delivered ${format.percent(all(delivered) / all(promised))} of what was promised.`;
+      if (!sharing.length) note = "Nobody shares the server in this round.";
+      shares.note(note);
+      shares.update({ bars: measured ? [promised, delivered] : [promised], compute });
+    };
+
+    const drawLevel = (one, compute) => {
+      const rows = one.clients
+        .filter((client) => client.planned && client.alone !== null)
+        .map(({ name, alone, planned, share }) => ({ name, alone, latency: sum(planned), share }));
+      level.root.hidden = !rows.length;
+      const high = one.planned_seconds || most(rows.map((row) => row.latency));
+      if (rows.length) level.update({ rows, level: high, compute });
+    };
+
+    const drawCuts = (one) => {
+      const known = one.clients.map((client) => client.cut).filter((cut) => cut >= 1);
+      const layers = Math.max(one.layers || run.layers || 1, ...known);
+      cuts.update({ cuts: known, layers });
+    };
+
+    return {
+      pager: el("span", { class: "pager" }, before, slider, after, label),
+      body: [
+        told,
+        gantt.root,
+        el("div", { class: "pair" }, level.root, el("div", { class: "stack" }, shares.root, cuts.root)),
+      ],
+      /* Shows the newest round, and goes on doing so until another one is chosen. */
+      show: (fresh, names) => {
+        if (run && fresh.name !== run.name) following = true;
+        [run, phases] = [fresh, names];
+        if (following || place() < 0) number = CW.last(run.rounds)?.round ?? null;
+        draw();
+      },
+    };
+  };
+})();

@@ -1,0 +1,305 @@
+"use strict";
+/* A run as a whole, or several side by side: what was learned, when, what it took, what went wrong. */
+(() => {
+  const { el, format, sum, most } = CW;
+  const MOST_LOSSES = 200;
+  const colour = (i) => `var(--run-${i % 6})`;
+  const known = (run, key) => run.lines.filter((line) => line[key] !== null && line[key] !== undefined);
+  const final = (run, key) => CW.last(known(run, key))?.[key] ?? null;
+  const total = (run, key) => sum(known(run, key).map((line) => line[key]));
+  const moved = (run) => format.bytes(total(run, "bytes_up") + total(run, "bytes_down"));
+  const wholeTick = (value) => (Number.isInteger(value) ? CW.tickText(value) : "");
+  const byRound = { name: "round", label: "round", tick: wholeTick };
+
+  /* How far rounds were from their plan, as a mean. */
+  const planError = (run) => {
+    const lines = run.lines.filter((line) => line.planned_seconds && line.actual_seconds && !line.failed);
+    const far = lines.map((line) => Math.abs(line.actual_seconds / line.planned_seconds - 1));
+    return far.length ? sum(far) / far.length : null;
+  };
+
+  /* ---- in numbers ---- */
+  CW.runCards = (run) => {
+    const card = (value, label) =>
+      el("div", { class: "card" }, el("b", { text: value }), el("span", { text: label }));
+    return [
+      card(CW.orDash(final(run, "accuracy"), format.accuracy), "test accuracy"),
+      card(format.count(run.lines.length), "rounds"),
+      card(CW.orDash(final(run, "virtual_seconds"), format.duration), "of training by the clock"),
+      card(moved(run), "moved over the network"),
+      card(CW.orDash(planError(run), format.percent), "mean error of the plan"),
+      card(format.count(run.losses.length), run.losses.length === 1 ? "update lost" : "updates lost"),
+    ];
+  };
+
+  CW.runsTable = (runs) => {
+    const best = runs.map((run) => most(known(run, "accuracy").map((line) => line.accuracy)));
+    const goal = Math.floor(Math.min(...best) * 98) / 100; // an accuracy that every run has reached
+    const reached = (run) => known(run, "accuracy").find((line) => line.accuracy >= goal)?.virtual_seconds;
+    const named = (run, i) =>
+      el("span", { class: "named" }, el("span", { class: "swatch", colour: colour(i) }), run.name);
+    const heads = [
+      "Run",
+      "Planner",
+      "Rounds",
+      "Accuracy",
+      "Training time",
+      `Time to ${format.accuracy(goal)}`,
+    ];
+    const rows = runs.map((run, i) => [
+      named(run, i),
+      run.info.planner || "–",
+      format.count(run.lines.length),
+      CW.orDash(final(run, "accuracy"), format.accuracy),
+      CW.orDash(final(run, "virtual_seconds"), format.duration),
+      CW.orDash(goal > 0 ? reached(run) : null, format.duration),
+      moved(run),
+      CW.orDash(planError(run), format.percent),
+      format.count(run.losses.length),
+    ]);
+    return CW.table([...heads, "Moved", "Plan's error", "Lost"], rows);
+  };
+
+  /* ---- in figures over rounds or time ---- */
+  CW.learningView = () => {
+    const figure = (id, title, note, draw) => CW.figure({ id, title, note, draw });
+    const accuracy = figure(
+      "accuracy",
+      "Test accuracy",
+      "The global model on the test set after each round.",
+      CW.lines,
+    );
+    const loss = figure(
+      "loss",
+      "Training loss",
+      "Mean over the round's sessions, weighted by samples.",
+      CW.lines,
+    );
+    const latency = figure("latency", "Round latency", "As planned (dashed) and as it was.", CW.lines);
+    const bytes = figure("bytes", "Bytes moved", "", CW.columns);
+
+    const timeAxis = (runs, by) => {
+      const longest = most(runs.flatMap((run) => run.lines.map((line) => line[by] || 0)));
+      const { unit, scale } = CW.timeUnit(longest);
+      const what = by === "wall_seconds" ? "time this machine needed" : "time by the clock";
+      const tick = (value) => CW.tickText(value / scale);
+      return {
+        name: "time",
+        domain: [0, longest || 1],
+        label: `${what} (${unit})`,
+        tick,
+        show: format.duration,
+      };
+    };
+
+    const drawLearning = (runs, by) => {
+      const x = by === "round" ? byRound : timeAxis(runs, by);
+      const series = (key) =>
+        runs.map((run, i) => ({
+          name: run.name,
+          colour: colour(i),
+          broad: i === 0 && by === "round" && runs.length > 1,
+          points: known(run, key)
+            .filter((line) => line[by] !== null)
+            .map((line) => [line[by], line[key]]),
+        }));
+      const percent = (value) => CW.tickText(Number((value * 100).toPrecision(6)));
+      accuracy.update({
+        series: series("accuracy"),
+        x,
+        y: { name: "accuracy", label: "accuracy (%)", tick: percent, show: format.accuracy },
+        empty: "not evaluated yet",
+      });
+      loss.update({
+        series: series("loss"),
+        x,
+        y: { name: "loss", label: "loss", zero: true, show: format.number },
+        empty: "no round has ended yet",
+      });
+    };
+
+    const drawLatency = (runs) => {
+      const series = runs.flatMap((run, i) =>
+        ["actual", "planned"].map((kind) => ({
+          name: runs.length > 1 ? `${run.name}, ${kind}` : kind,
+          dash: kind === "planned",
+          plain: kind === "planned",
+          colour: colour(i),
+          points: known(run, `${kind}_seconds`).map((line) => [line.round, line[`${kind}_seconds`]]),
+        })),
+      );
+      const { unit, scale } = CW.timeUnit(most(series.flatMap((one) => one.points.map((point) => point[1]))));
+      const tick = (value) => CW.tickText(value / scale);
+      const y = { name: "latency", label: `round (${unit})`, zero: true, tick, show: format.seconds };
+      latency.update({ series, x: byRound, y, legend: true });
+    };
+
+    const drawBytes = (run, several) => {
+      bytes.root.hidden = !run.lines.length;
+      if (!run.lines.length) return;
+      const { unit, scale } = CW.byteUnit(
+        most(run.lines.map((line) => (line.bytes_up || 0) + (line.bytes_down || 0))),
+      );
+      const sums = `${format.bytes(total(run, "bytes_up"))} up, ${format.bytes(total(run, "bytes_down"))} down`;
+      bytes.note(
+        `Model, smashed data and gradients of all clients${several ? ` of ${run.name}` : ""}: ${sums}.`,
+      );
+      const column = (name, key, tone) => ({
+        name,
+        colour: `var(--${tone})`,
+        values: run.lines.map((line) => line[key] || 0),
+      });
+      bytes.update({
+        xs: run.lines.map((line) => line.round),
+        y: { label: unit, tick: (value) => CW.tickText(value / scale), show: format.bytes },
+        series: [
+          column("up", "bytes_up", "smashed-upload"),
+          column("down", "bytes_down", "gradient-download"),
+        ],
+      });
+    };
+
+    return {
+      body: [
+        el("div", { class: "pair" }, accuracy.root, loss.root),
+        el("div", { class: "pair" }, latency.root, bytes.root),
+      ],
+      show: (runs, chosen, by) => {
+        drawLearning(runs, by);
+        drawLatency(runs);
+        drawBytes(runs[chosen], runs.length > 1);
+      },
+    };
+  };
+
+  /* ---- the plan against what was measured, losses, scenario and versions ---- */
+  CW.runView = () => {
+    const predicted = CW.figure({
+      id: "predicted",
+      title: "Predicted against measured",
+      note: "Each dot is a client's session; on the line the plan was right.",
+      draw: CW.scatter,
+    });
+    const byPhase = el("div", { class: "scroll" }),
+      losses = el("div", { class: "scroll" }),
+      about = el("section", { class: "panel", id: "about" });
+
+    const drawPredicted = (run) => {
+      const dot = (client, round) => {
+        const [planned, actual] = [sum(client.planned), sum(client.actual)];
+        const seconds = [`planned ${format.seconds(planned)}`, `actual ${format.seconds(actual)}`];
+        const text = [`${client.name}, round ${round}`, ...seconds];
+        return { x: planned, y: actual, text, colour: client.split ? "var(--water)" : "var(--slate)" };
+      };
+      const points = run.rounds.flatMap((one) =>
+        one.clients
+          .filter((client) => !client.lost && client.planned && client.actual)
+          .map((client) => dot(client, one.round)),
+      );
+      const legend = [
+        ["split", "var(--water)"],
+        ["whole model", "var(--slate)"],
+      ];
+      predicted.update({ points, legend, empty: "no session to compare yet" });
+    };
+
+    const phaseTable = (run) => {
+      if (!run.phases.length) return el("p", { class: "note", text: "Nothing to compare yet." });
+      const off = (planned, actual) => {
+        const far = planned ? format.percent(Math.abs(actual / planned - 1)) : "–";
+        return far === "0 %" || !planned ? far : `${actual > planned ? "+" : "−"}${far}`;
+      };
+      const rows = run.phases.map(({ phase, planned, actual }) => [
+        el("span", {}, el("span", { class: "swatch", colour: CW.phaseColour(phase) }), format.phase(phase)),
+        format.duration(planned),
+        format.duration(actual),
+        off(planned, actual),
+      ]);
+      return CW.table(["Phase", "Planned", "Actual", "Off"], rows);
+    };
+
+    const lossTable = (run) => {
+      const failed = run.lines.filter((line) => line.failed);
+      const rows = [
+        ...failed.map((line) => [String(line.round), "whole round", line.failed]),
+        ...run.losses.map((one) => [String(one.round), one.client, one.reason]),
+      ].sort((a, b) => a[0] - b[0]);
+      if (!rows.length) return [el("p", { class: "note", text: "Nobody was lost and no round failed." })];
+      const more = rows.length - MOST_LOSSES;
+      return [
+        CW.table(["Round", "Client", "Why"], rows.slice(0, MOST_LOSSES), 3),
+        ...(more > 0 ? [el("p", { class: "note", text: `… and ${more} more.` })] : []),
+      ];
+    };
+
+    const facts = (run) => {
+      const model = [run.model, run.input && `input ${run.input}`, run.layers && `${run.layers} layers`];
+      const rows = [["Model", model.filter(Boolean).join(", ")]];
+      const walk = (value, key) => {
+        if (value === null || value === "" || ["format", "version"].includes(key)) return;
+        if (typeof value === "object")
+          Object.entries(value).forEach(([below, one]) => walk(one, key ? `${key}.${below}` : below));
+        else
+          rows.push([
+            key,
+            typeof value === "number" && key.endsWith("_compute") ? format.compute(value) : String(value),
+          ]);
+      };
+      walk(run.info, "");
+      const weights = CW.last(run.lines)?.sha256;
+      if (weights) rows.push(["weights after the last round", `sha256 ${weights.slice(0, 16)}…`]);
+      const name = (key) => key.replace(/^versions\./, "").replaceAll("_", " ");
+      const row = ([key, value]) =>
+        el("tr", {}, el("th", { text: name(key), scope: "row" }), el("td", { text: value }));
+      const body = el(
+        "tbody",
+        {},
+        ...rows
+          .filter(([, value]) => value)
+          .slice(0, 60)
+          .map(row),
+      );
+      return el("div", { class: "scroll" }, el("table", { class: "facts" }, body));
+    };
+
+    const scenario = (run) =>
+      run.scenario
+        ? el(
+            "details",
+            { open: run.scenario.length < 3000 },
+            el("summary", { text: "scenario.toml" }),
+            el("pre", { text: run.scenario, tabindex: 0 }),
+          )
+        : el("p", { class: "note", text: "The run folder holds no scenario.toml." });
+
+    return {
+      body: [
+        el(
+          "div",
+          { class: "pair" },
+          predicted.root,
+          el(
+            "section",
+            { class: "panel" },
+            el("h3", { text: "By phase" }),
+            el("p", { class: "note", text: "Over all sessions shown that made it." }),
+            byPhase,
+          ),
+        ),
+        el(
+          "section",
+          { class: "panel", id: "dropouts" },
+          el("h2", { text: "Dropouts and failed rounds" }),
+          losses,
+        ),
+        about,
+      ],
+      show: (run) => {
+        drawPredicted(run);
+        byPhase.replaceChildren(phaseTable(run));
+        losses.replaceChildren(...lossTable(run));
+        about.replaceChildren(el("h2", { text: "Scenario and versions" }), facts(run), scenario(run));
+      },
+    };
+  };
+})();

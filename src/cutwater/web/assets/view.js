@@ -1,0 +1,182 @@
+"use strict";
+/* A plan on the screen: the verdict, the figures, the curve over server compute, the table of planners. */
+(() => {
+  const { el, byId, format } = CW;
+  const LONGEST = 4; // times the optimum: a hopeless planner must not squeeze the others' bars
+
+  CW.planView = ({ phases, name, pickPlanner, pickCompute }) => {
+    let plan = null,
+      details = null,
+      ends = null,
+      scales = null;
+    const figure = (id, title, note, draw) => CW.figure({ id, title, note, draw });
+    const sessions = figure(
+      "phases",
+      "Phases of each client",
+      "Each phase summed over the session, in the order that it happens.",
+      CW.sessions,
+    );
+    const level = figure(
+      "level",
+      "Water level",
+      "What each client would take alone, and what the server's compute takes off.",
+      CW.level,
+    );
+    const shares = figure("shares", "Who has the server's compute", "", CW.shares);
+    const cuts = figure("cuts", "Cuts", "How many layers stay on the device.", CW.cuts);
+    const curve = figure("curve", "Round against server compute", "", (svg, data, width) => {
+      const told = CW.lines(svg, data, width);
+      scales = told.scales;
+      return told;
+    });
+    byId("figures").append(
+      sessions.root,
+      el("div", { class: "pair" }, level.root, el("div", { class: "stack" }, shares.root, cuts.root)),
+      curve.root,
+    );
+
+    /* The curve is a slider, too. */
+    const along = (event) => {
+      if (!scales || !(event.buttons & 1)) return;
+      const value = scales.sx.back(event.clientX - curve.svg.getBoundingClientRect().left);
+      pickCompute(Math.min(Math.max(value, ends[0]), ends[1]), performance.now());
+    };
+    curve.svg.addEventListener("pointerdown", (event) => {
+      curve.svg.setPointerCapture(event.pointerId);
+      along(event);
+    });
+    curve.svg.addEventListener("pointermove", along);
+
+    const verdict = () => {
+      const gap = plan.lower_bound ? plan.latency / plan.lower_bound - 1 : null;
+      const gain = plan.fedavg ? plan.fedavg / plan.latency : 1;
+      const parts = [];
+      if (gap !== null)
+        parts.push(gap < 1e-9 ? "no plan is faster" : `${format.percent(gap)} above the optimum`);
+      if (gain > 1.005) parts.push(`${format.number(gain)} × faster than FedAvg`);
+      return parts.join("; ");
+    };
+    const client = (k) => {
+      const split = plan.cut[k] < plan.layers;
+      return {
+        name: name(k),
+        phases: phases.map((phase) => plan[phase][k]),
+        split,
+        alone: plan.alone[k],
+        latency: plan.latencies[k],
+        share: plan.share[k],
+        note: split
+          ? `cut after layer ${plan.cut[k]}, share ${format.compute(plan.share[k])}`
+          : "whole model on the device",
+      };
+    };
+
+    const drawCurve = () => {
+      if (!details || !plan) return;
+      const { compute, latency } = details.curve;
+      const { unit, scale } = CW.timeUnit(CW.most(latency));
+      curve.update({
+        series: [
+          {
+            name: "optimum",
+            colour: "var(--accent)",
+            points: compute.map((x, i) => [x, latency[i]]),
+            plain: true,
+          },
+        ],
+        stops: stops(),
+        levels: plan.fedavg ? [{ y: plan.fedavg, text: `FedAvg ${format.seconds(plan.fedavg)}` }] : [],
+        height: 280,
+        x: {
+          name: "server",
+          label: "server compute",
+          log: true,
+          domain: ends,
+          tick: format.compute,
+          show: format.compute,
+        },
+        y: {
+          name: "round",
+          label: `round (${unit})`,
+          zero: true,
+          tick: (value) => CW.tickText(value / scale),
+          show: format.seconds,
+        },
+      });
+      curve.note(
+        details.knee
+          ? `The knee: with ${format.compute(details.knee.compute)} a server saves 90 % of what any server could. Drag along the curve.`
+          : "Drag along the curve. There is no knee in this range.",
+      );
+    };
+    const stops = () => {
+      const here = {
+        x: Math.min(Math.max(plan.server_compute, ends[0]), ends[1]),
+        y: plan.latency,
+        text: `${format.compute(plan.server_compute)}: ${format.seconds(plan.latency)}`,
+      };
+      if (!details.knee) return [here];
+      const { compute, latency } = details.knee;
+      const text = `knee ${format.compute(compute)}`;
+      return [here, { x: compute, y: latency, text, kind: "faint", below: true, left: compute < here.x }];
+    };
+
+    const drawPlanners = (chosen) => {
+      const longest = LONGEST * Math.min(...details.planners.map((row) => row.latency ?? Infinity));
+      const heads = ["Planner", "", "Round", "Above the optimum", "Sharing", "Planned in"];
+      const table = CW.table(
+        heads,
+        details.planners.map((row) => plannerRow(row, longest)),
+        2,
+      );
+      table.querySelectorAll("tbody tr").forEach((line, i) => {
+        line.classList.toggle("chosen", details.planners[i].planner === chosen);
+      });
+      byId("planner-table").replaceChildren(table);
+    };
+    const plannerRow = (row, longest) => {
+      const pick = el("button", {
+        type: "button",
+        class: "quiet",
+        text: row.planner,
+        onclick: () => pickPlanner(row.planner),
+      });
+      if (row.latency === null)
+        return [pick, el("span", { class: "note", text: row.error }), "–", "–", "–", "–"];
+      const bar = el("span", {
+        class: row.latency > longest ? "gauge over" : "gauge",
+        "aria-hidden": "true",
+      });
+      bar.style.width = `${Math.min((100 * row.latency) / longest, 100)}%`;
+      return [
+        pick,
+        bar,
+        format.seconds(row.latency),
+        row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
+        format.count(row.sharing),
+        format.seconds(row.seconds),
+      ];
+    };
+
+    return {
+      show: (fresh, range) => {
+        [plan, ends] = [fresh, range];
+        byId("latency").textContent = format.seconds(plan.latency);
+        byId("verdict").textContent = verdict();
+        byId("explanation").replaceChildren(...plan.explanation.slice(1).map((text) => el("p", { text })));
+        const rows = Array.from({ length: plan.count }, (_, k) => client(k));
+        sessions.update({ rows, phases, level: plan.latency });
+        level.update({ rows, level: plan.latency, compute: plan.server_compute });
+        shares.update({ bars: [{ label: "share", parts: rows }], compute: plan.server_compute || 1 });
+        shares.note(plan.server_compute ? "" : "The server has no compute to share.");
+        cuts.update({ cuts: plan.cut, layers: plan.layers, names: details?.layer_names });
+        drawCurve();
+      },
+      showDetails: (fresh, planner) => {
+        details = fresh;
+        drawCurve();
+        drawPlanners(planner);
+      },
+    };
+  };
+})();
