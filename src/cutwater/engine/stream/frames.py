@@ -31,8 +31,8 @@ VERSION: Final = 1
 MAX_HEAD: Final = 0xFFFF
 MAX_PART: Final = 1 << 20
 """The most payload of an ordinary frame: larger is no faster, and bounds memory for what is on its way."""
-SLACK: Final = 1 << 16
-"""What a message's last frame may carry beyond that."""
+SLACK: Final = 16
+"""A message's last frame may carry more by one part in so many."""
 
 _PREFIX = struct.Struct("<4sBBHQQQQ")
 _FIRST = struct.Struct("<4sBBH")
@@ -41,10 +41,10 @@ _WHERE = struct.Struct("<QQQ")
 _COVERED: Final = _FIRST.size + _CHECKSUM.size
 PREFIX: Final = _PREFIX.size
 """Bytes before the head."""
-MAX_FRAME: Final = PREFIX + MAX_HEAD + MAX_PART + SLACK
+MAX_FRAME: Final = PREFIX + MAX_HEAD + MAX_PART + MAX_PART // SLACK
 """No gRPC message is longer: the cap that both ends set."""
 
-_COMPRESSED = (b"\x1f\x8b", b"\x78")
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 """How gzip and deflate begin: gRPC is told to hand such messages on as they are, never to inflate them."""
 
 
@@ -92,11 +92,11 @@ def seal(kind: Kind, step: int, total: int, offset: int, head: bytes, parts: Seq
 
 def unseal(message: bytes) -> Frame:
     """The frame in a message, or a refusal; nothing is copied."""
+    if not message.startswith(MAGIC):
+        raise _foreign(message)
     if len(message) < PREFIX:
         raise invalid(f"the frame has {len(message)} bytes, but its prefix alone has {PREFIX}")
-    magic, version, kind, head, checksum, step, total, offset = _PREFIX.unpack_from(message)
-    if magic != MAGIC:
-        raise _foreign(message)
+    _, version, kind, head, checksum, step, total, offset = _PREFIX.unpack_from(message)
     if version != VERSION:
         raise invalid(f"the frame has version {version}, but this release speaks {VERSION}: update one end")
     view = memoryview(message)

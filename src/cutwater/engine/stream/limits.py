@@ -29,8 +29,8 @@ class Limits:
     """Seconds without traffic after which an end asks whether the other is there."""
     keepalive_timeout: float = 5.0
     """Seconds in which the answer must come; a half-open peer is found after the sum of both."""
-    handshake: float = 10.0
-    """Seconds a new connection has for TLS and HTTP/2 settings, and to start a session."""
+    handshake: float = 5.0
+    """Seconds a new connection has for TLS and HTTP/2 settings, and again to start a session."""
     recycle: float = 900.0
     """Seconds after which a connection is closed, whatever its peer does; a session simply resumes."""
     connect: float = 30.0
@@ -56,6 +56,8 @@ class Limits:
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", _ms(self.keepalive)),
             ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout)),
+            # Without this a ping that is not answered is waited for a minute, whatever the line above says.
+            ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
         ]

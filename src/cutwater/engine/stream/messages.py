@@ -53,18 +53,17 @@ class Packed(NamedTuple):
     def frames(self, frame_bytes: int) -> Iterator[bytes]:
         """The frames, made one by one as they are sent.
 
-        A frame carries ``frame_bytes`` of payload; the last may carry up to SLACK more, so that a power of
-        two of smashed data does not need a second frame for a handful of labels.
+        A frame carries ``frame_bytes`` of payload; the last may carry a little more, so that a power of two
+        of smashed data does not need a second frame for a handful of labels.
         """
         kind, step, outline, head, arrays = self
-        total = outline.total
+        total, most = outline.total, frame_bytes + frame_bytes // SLACK
         parts = outline.lay([array.data.cast("B") for array in arrays])
-        if total <= frame_bytes + SLACK:
+        if total <= most:
             yield seal(kind, step, total, 0, head, parts)
             return
         for start in range(0, total, frame_bytes):
-            rest = total - start
-            end = start + frame_bytes if rest > frame_bytes + SLACK else total
+            end = start + frame_bytes if total - start > most else total
             yield seal(kind, step, total, start, b"" if start else head, _slice(parts, start, end))
             if end == total:
                 return

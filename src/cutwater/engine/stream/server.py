@@ -7,6 +7,7 @@ rounds (a Flower ServerApp, a test) are not asynchronous.
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import threading
 import time
@@ -179,8 +180,9 @@ class StreamServer:
 
     @property
     def address(self) -> str:
-        """Where clients find it: what tickets say."""
-        return f"{self._advertise}:{self._port}"
+        """Where clients find it: what tickets say; the host to advertise, with a port of its own or ours."""
+        has_port = re.search(r"(^[^:]*|\]):[0-9]+$", self._advertise)
+        return self._advertise if has_port else f"{self._advertise}:{self._port}"
 
     def issue(
         self,

@@ -1,0 +1,231 @@
+"""Lost connections: the session goes on where it stopped, and every step takes effect exactly once."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from stream_rig import QUICK, Echo, Slow, eventually, example, expected, issue, proxied
+
+from cutwater.engine.stream.client import StreamClient
+from cutwater.engine.stream.frames import PREFIX
+from cutwater.engine.stream.limits import Limits
+from cutwater.engine.stream.refusal import RefusedError, Status
+from cutwater.engine.stream.server import StreamServer
+from cutwater.engine.stream.session import Session, SessionRecord, StepResult
+from cutwater.train.step import Tensors
+
+CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
+SIZE = (8, 64)
+EXPECT = expected(*SIZE)
+
+
+class Accumulating(Echo):
+    """A half whose replies depend on every step before: a lost or repeated step would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(SIZE)
+
+    async def step(self, session: Session, number: int, smashed: Tensors, labels: torch.Tensor) -> StepResult:
+        await super().step(session, number, smashed, labels)
+        self.state = self.state * 1.5 + smashed[0].detach() * (number + 1)
+        return StepResult((self.state.clone(),), float(self.state.sum()))
+
+
+def run(client: StreamClient, steps: int = 4) -> list[float]:
+    losses = []
+    for number in range(steps):
+        (smashed,), labels = example(*SIZE)
+        losses.append(client.step(number, (smashed + number,), labels).loss)
+    assert client.finish() == steps
+    return losses
+
+
+def undisturbed() -> list[float]:
+    with StreamServer(Accumulating(), limits=CHUNKED) as server:
+        client = StreamClient(issue(server, EXPECT), EXPECT, client="k1", limits=CHUNKED)
+        with client:
+            return run(client)
+
+
+FAULT_FREE = undisturbed()
+HELLO = 2000
+"""Bytes up to which a connection is still shaking hands."""
+STEP = SIZE[0] * SIZE[1] * 4 + SIZE[0] * 8
+FRAME = 256 + PREFIX
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("after", [1, 300, HELLO, *range(HELLO + 50, HELLO + 4 * STEP, 3 * FRAME)])
+def test_cut_anywhere_the_session_ends_as_if_nothing_had_happened(way: str, after: int) -> None:
+    """From the first byte of the handshake to the last step, in either direction."""
+    half = Accumulating()
+    with proxied(half, CHUNKED) as (server, proxy):
+        ticket = issue(server, EXPECT)
+        proxy.cut_after = {way: after}
+        with StreamClient(ticket, EXPECT, client="k1", limits=CHUNKED) as client:
+            assert run(client) == FAULT_FREE
+        assert proxy.connections == 2
+        record = server.wait(ticket, 5)
+    assert half.steps == [("k1", number) for number in range(4)]
+    assert (record.steps, record.failure) == (4, None)
+
+
+def test_cut_again_and_again_it_still_ends_the_same() -> None:
+    half = Accumulating()
+    with proxied(half, CHUNKED) as (server, proxy):
+        ticket = issue(server, EXPECT)
+        stop = threading.Event()
+
+        def nuisance() -> None:
+            while not stop.wait(0.05):
+                proxy.cut()
+
+        with StreamClient(ticket, EXPECT, client="k1", limits=CHUNKED) as client:
+            thread = threading.Thread(target=nuisance)
+            thread.start()
+            try:
+                losses = []
+                for number in range(4):
+                    (smashed,), labels = example(*SIZE)
+                    time.sleep(0.06)
+                    losses.append(client.step(number, (smashed + number,), labels).loss)
+            finally:
+                stop.set()
+                thread.join()
+            assert client.finish() == 4
+            assert losses == FAULT_FREE
+            assert client.openings > 1
+    assert half.steps == [("k1", number) for number in range(4)]
+
+
+def in_a_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    out: list[object] = []
+
+    def guarded() -> None:
+        try:
+            out.append(work())
+        except Exception as error:
+            out.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    return thread, out
+
+
+def test_a_step_under_way_outlives_its_connection_and_its_reply_is_not_lost() -> None:
+    """Lost in flight while the server works on: neither repeated nor forgotten."""
+    half = Slow()
+    with proxied(half) as (server, proxy):
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            thread, out = in_a_thread(lambda: client.step(0, *example()).loss)
+            assert half.begun.wait(5)
+            proxy.cut()
+            assert eventually(lambda: proxy.connections == 2)
+            half.go.set()
+            thread.join(10)
+            assert out == [0.0]
+            client.step(1, *example())
+            assert client.finish() == 2
+        assert server.wait(ticket, 5).openings == 2
+    assert half.steps == [("k1", 0), ("k1", 1)]
+
+
+def test_a_reply_that_got_lost_is_sent_again_without_sending_the_step_again() -> None:
+    half = Echo()
+    with proxied(half) as (server, proxy):
+        ticket = issue(server, EXPECT)
+        with StreamClient(ticket, EXPECT, client="k1", limits=QUICK) as client:
+            client.step(0, *example(*SIZE))
+            before = server.records()[0].bytes_up
+            client.step(1, *example(*SIZE))
+            one_step = server.records()[0].bytes_up - before
+            proxy.dead.set()  # what is sent now gets lost silently …
+            thread, out = in_a_thread(lambda: client.step(2, *example(*SIZE)).loss)
+            assert eventually(lambda: not thread.is_alive() or proxy.connections > 1, 0.3) is False
+            proxy.cut()
+            proxy.dead.clear()
+            thread.join(10)
+            assert out == [2.0]
+            assert client.finish() == 3
+        record = server.wait(ticket, 5)
+    assert half.steps == [("k1", 0), ("k1", 1), ("k1", 2)]
+    assert record.bytes_up < 4 * one_step
+
+
+def test_a_finish_whose_answer_got_lost_is_said_again_and_counts_once() -> None:
+    half = Echo()
+    with proxied(half) as (server, proxy):
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            assert client.finish() == 1
+            proxy.cut()
+            assert client.finish() == 1
+    assert len(half.closes) == 1
+    assert half.closes[0].failure is None
+
+
+def test_a_half_open_peer_is_found_by_keepalive_and_replaced() -> None:
+    """The wire goes dead without a word; nobody resets anything."""
+    half = Echo()
+    with proxied(half) as (server, proxy):
+        client = StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK)
+        with client:
+            client.step(0, *example())
+            proxy.dead.set()
+            thread, out = in_a_thread(lambda: client.step(1, *example()).loss)
+            # Found after keepalive and its timeout; then the client comes back over a new connection.
+            assert eventually(lambda: proxy.connections == 2)
+            proxy.dead.clear()
+            thread.join(15)
+            assert out == [1.0]
+            assert client.finish() == 2
+    assert half.steps == [("k1", 0), ("k1", 1)]
+
+
+def test_a_server_that_is_gone_for_good_is_an_error_by_the_deadline() -> None:
+    with StreamServer(Echo(), limits=QUICK) as server:
+        ticket = issue(server, expected(), open_seconds=1.0, session_seconds=1.0)
+        client = StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
+        client.step(0, *example())
+    with pytest.raises(RefusedError) as refused:
+        client.step(1, *example())
+    assert refused.value.status in (Status.UNAVAILABLE, Status.ABORTED, Status.DEADLINE_EXCEEDED)
+    client.close()
+
+
+def test_a_server_that_never_was_is_an_error_after_the_patience_to_connect() -> None:
+    with StreamServer(Echo(), limits=QUICK) as server:
+        ticket = issue(server, expected())
+    with pytest.raises(RefusedError, match="can't be reached") as refused:
+        StreamClient(ticket, expected(), client="k1", limits=Limits(connect=0.2, backoff=0.01)).__enter__()
+    assert refused.value.status is Status.UNAVAILABLE
+
+
+def test_closing_a_client_from_another_thread_ends_its_waiting() -> None:
+    with StreamServer(Echo(), limits=QUICK) as server:
+        ticket = issue(server, expected())
+        client = StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
+    thread, out = in_a_thread(lambda: client.step(0, *example()))
+    time.sleep(0.05)
+    client.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert isinstance(out[0], RefusedError)
+
+
+def test_records_count_connections() -> None:
+    half = Echo()
+    with proxied(half) as (server, proxy):
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            for number in range(3):
+                client.step(number, *example())
+                proxy.cut()
+            client.finish()
+        record: SessionRecord = server.wait(ticket, 5)
+    assert record.openings == client.openings == 4
