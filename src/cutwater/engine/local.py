@@ -107,21 +107,17 @@ def run(
     ``workers`` may be None for as many as make sense here.
     """
     count = sensible_workers(study) if workers is None else workers
-    kept = (
-        open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
-        if folder is not None
-        else None
-    )
+    engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
+    kept = None
     try:
+        if folder is not None:
+            kept = open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
         progress, notes = kept.progress(study) if kept else (start(study), ())
         for note in notes:
             say(note)
-        engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
-        try:
-            return _train(study, engine, progress, kept, callbacks)
-        finally:
-            engine.close()
+        return _train(study, engine, progress, kept, callbacks)
     finally:
+        engine.close()
         if kept is not None:
             kept.close()
 

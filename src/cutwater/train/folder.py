@@ -17,6 +17,13 @@ FORMAT = "cutwater.run"
 VERSION = 1
 
 
+_OWN = (
+    *("run.json", "scenario.toml", "profile.json", "metrics.jsonl", "plans", "rounds", "checkpoints"),
+    *(".run", ".scenario", ".profile", ".lock", "tensorboard"),
+)
+"""What a run writes, before its first round is done and in the middle of writing."""
+
+
 class RunFolder:
     """The folder of one run. Open it with :func:`open_run`."""
 
@@ -61,6 +68,10 @@ class RunFolder:
         """Where the newest weights are."""
         return self.path / "checkpoints"
 
+    def has_rounds(self) -> bool:
+        """Whether a round was ever done here."""
+        return self.checkpoints.is_dir() and any(self.checkpoints.glob("round-*"))
+
     def save(self, step: Step) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
         number = step.progress.round
@@ -104,15 +115,16 @@ def open_run(
 ) -> RunFolder:
     """Begin a run in a folder, or go on with the one that is there."""
     folder = RunFolder(path)
-    description = folder.path / "run.json"
-    if not description.exists():
-        _refuse_other_files(folder.path)
-    elif not resume:
+    # A run that never finished a round (its planner had no plan, say) is begun anew.
+    begun = (folder.path / "run.json").exists() and folder.has_rounds()
+    if begun and not resume:
         raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
+    if not begun:
+        _refuse_other_files(folder.path)
     folder.lock()
     try:
-        if description.exists():
-            _check_same(folder, description, study)
+        if begun:
+            _check_same(folder, study)
         else:
             _describe(folder, study, scenario, about or {})
     except BaseException:
@@ -121,7 +133,8 @@ def open_run(
     return folder
 
 
-def _check_same(folder: RunFolder, description: Path, study: Study) -> None:
+def _check_same(folder: RunFolder, study: Study) -> None:
+    description = folder.path / "run.json"
     known = check_document(read_json(description), FORMAT, VERSION, str(description))
     if known.get("fingerprint") != study.fingerprint():
         raise RunError(
@@ -165,7 +178,6 @@ def _refuse_other_files(path: Path) -> None:
     if path.is_file():
         raise RunError(f"{path} is a file, but a run needs a folder: name another")
     # What a kill in the middle of the beginning leaves behind is no obstacle.
-    own = ("scenario.toml", "profile.json", ".scenario", ".profile", ".run", ".lock")
-    strange = [item.name for item in path.glob("*") if not item.name.startswith(own)]
+    strange = [item.name for item in path.glob("*") if not item.name.startswith(_OWN)]
     if strange:
         raise RunError(f"{path} holds {min(strange)!r} and no run: name an empty or new folder")
