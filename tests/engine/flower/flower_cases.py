@@ -101,7 +101,7 @@ def good_node(
     change: Callable[[RecordDict], RecordDict | None] | None = None,
     study: Study | None = None,
 ) -> Handler:
-    """A node that runs the real ClientApp's answer, in this process; ``change`` tampers with what it sends."""
+    """A node that really trains, in this process; ``change`` tampers with what it sends."""
     study = study or node_study(name, given)
 
     def handle(message: Message) -> Message | None:

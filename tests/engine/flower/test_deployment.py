@@ -1,4 +1,4 @@
-"""The real thing: Flower's SuperLink, SuperNodes and simulation, on loopback, as `cutwater fleet` runs them."""
+"""The real thing: Flower's SuperLink, SuperNodes and simulation on loopback, as `cutwater fleet` runs it."""
 
 import os
 import signal

@@ -13,7 +13,7 @@ from cutwater.data.custom import DatasetSamples
 from cutwater.engine.flower import wire
 from cutwater.engine.flower.node import Batches, emulated, one_thread_here, run_session, trained_state
 from cutwater.engine.flower.settings import Settings
-from cutwater.engine.flower.study import study_for
+from cutwater.engine.flower.study import identity, study_for
 from cutwater.engine.flower.throttle import Meter
 from cutwater.errors import DataError, RunError
 from cutwater.train.session import Batch, Task
@@ -42,7 +42,7 @@ def answer(
     if task.client != name:
         raise RunError(f"the order is for client {task.client!r}, but this node is {name!r}")
     own = str(node.get("loader", ""))
-    if not own and order.fingerprint != study.fingerprint():
+    if not own and order.fingerprint != identity(study, settings):
         raise RunError("the node's scenario is not the server's: install the same app and data on both")
     if not 1 <= task.cut <= len(study.model):
         raise RunError(f"the order has cut {task.cut}, but the model {len(study.model)} layers")

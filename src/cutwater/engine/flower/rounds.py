@@ -86,6 +86,7 @@ class Deployment:
         hosting: Hosting,
         *,
         run: str,
+        identity: str,
         emulate: bool = False,
         say: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
@@ -96,7 +97,7 @@ class Deployment:
         self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate)
         self._grid, self._say = grid, say
         self._engine = LocalEngine(self.job, study.test())
-        self._fingerprint = study.fingerprint()
+        self._identity = identity
         self._index = {name: k for k, name in enumerate(study.fleet.names)}
 
     def round(self, before: Progress, last: int) -> tuple[Step, RoundMeasured]:
@@ -200,7 +201,7 @@ class Deployment:
     def _message(self, sent: _Sent, state: State, deadline: float) -> Message:
         task, half = sent.task, self.job.split(sent.task.cut).client
         ticket = sent.ticket.to_text() if sent.ticket else ""
-        order = wire.Order(self.run, task, self._fingerprint, ticket)
+        order = wire.Order(self.run, task, self._identity, ticket)
         records = wire.order_records(order, {name: state[name] for name in half.state_dict()})
         return Message(
             records, self.roster.nodes[task.client], "train", ttl=deadline, group_id=str(task.round)

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from cutwater.engine.flower.hosting import Hosting
 from cutwater.engine.flower.rounds import Deployment
 from cutwater.engine.flower.settings import Settings
-from cutwater.engine.flower.study import study_for
+from cutwater.engine.flower.study import identity, study_for
 from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
 from cutwater.jsonfile import write_json
@@ -66,7 +66,16 @@ def serve(
     last = study.train.rounds
     try:
         with server:
-            rounds = Deployment(study, grid, server, hosting, run=run, emulate=settings.emulate, say=say)
+            rounds = Deployment(
+                study,
+                grid,
+                server,
+                hosting,
+                run=run,
+                identity=identity(study, settings),
+                emulate=settings.emulate,
+                say=say,
+            )
             if progress.round < last:
                 rounds.roster.wait(settings.wait)
             while progress.round < last:

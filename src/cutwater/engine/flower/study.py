@@ -1,6 +1,7 @@
 """The study that follows from a run config, the same at the server and at every node."""
 
 from dataclasses import replace
+from hashlib import sha256
 
 from cutwater.data.batches import batch_sizes
 from cutwater.engine.flower.settings import Settings
@@ -20,6 +21,15 @@ def study_for(settings: Settings) -> Study:
     if "estimate" in scenario.sections.get("conditions", {}):
         return study
     return replace(study, conditions=replace(study.conditions, estimate="average"))
+
+
+def identity(study: Study, settings: Settings) -> str:
+    """A digest that is the same at both ends if they would train the same.
+
+    The study's own says nothing of what a model's options change besides its weights, such as dropout.
+    """
+    model = load_scenario(settings.scenario).model
+    return sha256(f"{study.fingerprint()} {model}".encode()).hexdigest()
 
 
 def mini_batches(study: Study, client: str) -> list[int]:

@@ -34,7 +34,7 @@ class Order:
     run: str
     task: Task
     fingerprint: str
-    """Of the study that the server works on."""
+    """Of what the server believes both ends to train."""
     ticket: str
     """For the activation stream; empty where the client trains the whole model."""
 

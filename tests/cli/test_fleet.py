@@ -1,0 +1,134 @@
+"""`cutwater fleet`, `audit`, `probe` and `scaffold` as a user types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip(
+    "flwr", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
+)
+
+from typer.testing import CliRunner
+
+from cutwater.cli.main import app
+from cutwater.engine.flower.echo import EchoServer
+from cutwater.engine.flower.processes import TOKEN
+from cutwater.plan.latency import PHASES
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.toml"
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def fleet_processes(home: Path) -> list[int]:
+    """Processes of any fleet whose files are under a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = entry.read_bytes()
+        except OSError:
+            continue
+        if TOKEN.encode() in environment and str(home).encode() in environment:
+            found.append(int(entry.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how):
+    code = "from cutwater.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "fleet", str(EXAMPLE)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "registering" in line:
+            break
+    time.sleep(0.5)
+    assert fleet_processes(tmp_path)
+    child.send_signal(how)
+    child.stderr.read()
+    assert child.wait(60) == 130
+    assert fleet_processes(tmp_path) == []
+    assert list(tmp_path.glob("cutwater-*")) == []
+
+
+def write_run(folder: Path) -> Path:
+    phases = dict.fromkeys(PHASES, 1.0)
+    client = {
+        "name": "c1",
+        "cut": 2,
+        "share": 1e9,
+        "delivered_share": 2e9,
+        "mode": "split",
+        "outcome": "done",
+        "planned_seconds": 8.0,
+        "actual_seconds": 8.8,
+        "planned": phases,
+        "actual": {**phases, "smashed_upload": 1.8},
+    }
+    lost = {**client, "name": "c2", "outcome": "late: no update after 9 s", "delivered_share": None}
+    body = {
+        "format": "cutwater.round",
+        "version": 1,
+        "round": 1,
+        "planner": "exact",
+        "planned_seconds": 8.0,
+        "actual_seconds": 8.8,
+        "failed": None,
+        "clients": [client, lost],
+    }
+    (folder / "rounds").mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    (folder / "rounds" / "00001.json").write_text(json.dumps(body))
+    return folder
+
+
+def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
+    run = write_run(tmp_path / "run")
+    shown = invoke("audit", run)
+    assert shown.exit_code == 0
+    assert "8 s → 8.8 s" in shown.output
+    assert "1 GFLOPS → 2 GFLOPS" in shown.output
+    assert "+10.0%" in shown.output
+    assert "without c2: late" in shown.output
+    document = json.loads(invoke("audit", run, "--json").output)
+    assert document["format"] == "cutwater.audit"
+    assert document["rounds"][0]["clients"][0]["measured"]["smashed_upload"] == 1.8
+    assert document["rounds"][0]["deviation"] == pytest.approx(0.1)
+
+
+def test_audit_of_something_else_is_one_sentence(tmp_path):
+    result = invoke("audit", tmp_path)
+    assert "holds no run" in str(result.exception)
+
+
+def test_scaffold_writes_an_app_of_a_scenario(tmp_path):
+    assert invoke("scaffold", tmp_path / "app", "--scenario", EXAMPLE).exit_code == 0
+    assert (tmp_path / "app/cutwater_app/scenario.toml").read_text() == EXAMPLE.read_text()
+    assert invoke("scaffold", tmp_path / "two").exit_code == 0
+    assert "not empty" in str(invoke("scaffold", tmp_path / "two").exception)
+
+
+def test_probe_measures_compute_and_link(tmp_path):
+    with EchoServer() as server:
+        result = invoke(
+            *("probe", EXAMPLE, "--repetitions", 2, "--size", "100 kB", "--json"),
+            *("--server", f"127.0.0.1:{server.port}", "--fingerprint", server.certificate.fingerprint),
+        )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["compute"]["flops"]["median"] > 0
+    assert found["link"]["up"] > 0
+
+
+@pytest.mark.parametrize("address", ["here", "host:", ":1", "host:99999"])
+def test_an_address_that_is_none_is_refused(address):
+    assert "HOST:PORT" in str(invoke("probe", "--listen", address).exception)

@@ -1,0 +1,71 @@
+"""What a node answers: to orders that are not for it, with data of its own, with another scenario."""
+
+import pytest
+from flower_cases import good_node, grid_of, settings, write_four
+from flwr.app import Message
+
+from cutwater.engine.flower import roster
+from cutwater.engine.flower.answer import answer
+from cutwater.engine.flower.server_app import serve
+from cutwater.engine.flower.study import mini_batches, study_for
+from cutwater.errors import CutwaterError
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(roster, "POLL", 0.02)
+
+
+def replaced(given, **nodes):
+    """A grid in which some clients' nodes answer with their own config."""
+    grid = grid_of(given)
+    for place, name in enumerate(("watch", "phone", "tablet", "laptop"), 11):
+        if name in nodes:
+            grid.nodes[place] = own_node(name, given, nodes[name])
+    return grid
+
+
+def own_node(name, given, config):
+    study, ordinary = study_for(given), good_node(name, given)
+
+    def handle(message):
+        if message.metadata.message_type == "query":
+            return ordinary(message)
+        try:
+            return Message(answer(message.content, name, config, given, study=study), reply_to=message)
+        except CutwaterError as error:
+            raise RuntimeError(str(error)) from error
+
+    return handle
+
+
+def test_a_node_trains_on_its_own_data_by_a_loader_named_in_its_config(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1))
+    loader = {"loader": "own_loader:load"}
+    (step,) = serve(replaced(given, watch=loader), "r1", given)
+    assert step.record.lost == {}
+    (usual,) = serve(grid_of(given), "r1", given)
+    assert step.record.weights_sha256 != usual.record.weights_sha256
+
+
+def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1))
+    nodes = {"phone": {"loader": "own_loader:load"}, "tablet": {"loader": "own_loader:none"}}
+    (step,) = serve(replaced(given, **nodes), "r1", given)
+    assert "returned 7 samples" in step.record.lost["phone"]
+    assert "was not found" in step.record.lost["tablet"]
+
+
+def test_a_node_with_another_scenario_refuses_to_train(tmp_path):
+    (tmp_path / "other").mkdir()
+    given = settings(write_four(tmp_path, rounds=1))
+    other = settings(write_four(tmp_path / "other", rounds=1, dropout=0.5))
+    grid = grid_of(given)
+    grid.nodes[11] = good_node("watch", other)
+    (step,) = serve(grid, "r1", given)
+    assert "not the server's" in step.record.lost["watch"]
+
+
+def test_mini_batches_are_counted_as_they_are_drawn(tmp_path):
+    study = study_for(settings(write_four(tmp_path)))
+    assert mini_batches(study, "watch") == [16, 16, 16]

@@ -1,0 +1,109 @@
+"""The server's halves: memory by open session, given back at the end; nothing left of a failed one."""
+
+import asyncio
+import gc
+
+import pytest
+import torch
+from flower_cases import settings, write_four
+
+from cutwater.engine.flower.hosting import Hosting
+from cutwater.engine.flower.study import study_for
+from cutwater.engine.stream.refusal import RefusedError, Status
+from cutwater.engine.stream.session import Session, SessionRecord
+from cutwater.errors import EngineError
+from cutwater.train.session import Task
+from cutwater.train.step import state_bytes
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return study_for(settings(write_four(tmp_path_factory.mktemp("hosting"))))
+
+
+@pytest.fixture
+def hosting(study):
+    hosting = Hosting(study.job(), study.profile, study.server.compute)
+    yield hosting
+    hosting.close()
+
+
+def session(number, cut=2):
+    return Session(f"s{number}", "r1", 1, f"c{number}", cut)
+
+
+def task(number, cut=2):
+    return Task(f"c{number}", 1, cut, seed=3, lr=0.05, samples=10)
+
+
+def record(of, failure=None):
+    return SessionRecord(of, 1, 16, 0, 0, 1, {}, failure)
+
+
+def smashed_of(study, cut=2):
+    inputs, labels = next(iter(study.test()))
+    with torch.no_grad():
+        smashed = study.model.split(cut).client(inputs[0][:16])
+    return (smashed.requires_grad_(),), labels[:16]
+
+
+def held_bytes():
+    gc.collect()
+    storages = {}
+    for found in gc.get_objects():
+        if type(found) in (torch.Tensor, torch.nn.Parameter):
+            storage = found.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(study, hosting):
+    smashed, labels = smashed_of(study)
+    server = study.model.split(2).server
+    model = state_bytes(server.state_dict().values())
+    momentum = state_bytes(server.parameters())
+    before = held_bytes()
+    sessions = [session(number) for number in range(8)]
+    for number, each in enumerate(sessions):
+        hosting.expect(each.id, task(number), 1e6, study.initial)
+    assert held_bytes() - before < model, "rooms are furnished when they are used"
+    for each in sessions:
+        asyncio.run(hosting.step(each, 0, smashed, labels))
+    assert hosting.open == 8
+    assert held_bytes() - before <= 8 * (model + momentum) + 16 * state_bytes((*smashed, labels))
+    for each in sessions:
+        asyncio.run(hosting.closed(each, record(each)))
+        hosting.collect(each.id)
+    assert hosting.open == 0
+    assert held_bytes() - before <= 2 * state_bytes((*smashed, labels))
+
+
+def test_a_session_that_failed_leaves_nothing(study, hosting):
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    asyncio.run(hosting.step(session(1), 0, smashed, labels))
+    asyncio.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
+    with pytest.raises(EngineError, match="nothing"):
+        hosting.collect("s1")
+    assert hosting.open == 0
+
+
+def test_a_session_that_nobody_expects_is_refused(study, hosting):
+    smashed, labels = smashed_of(study)
+    with pytest.raises(EngineError, match="no session here"):
+        asyncio.run(hosting.step(session(5), 0, smashed, labels))
+
+
+def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
+    smashed, labels = smashed_of(study)
+    before = {name: tensor.clone() for name, tensor in study.model.module.state_dict().items()}
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    asyncio.run(hosting.step(session(1), 0, smashed, labels))
+    asyncio.run(hosting.closed(session(1), record(session(1))))
+    trained = hosting.collect("s1")
+    after = study.model.module.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert any(not torch.equal(trained.state[name], before[name]) for name in trained.state)
+    assert trained.share is not None
+    assert trained.share > 0
+    assert trained.delivery.delivered == 1.0

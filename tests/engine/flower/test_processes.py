@@ -1,0 +1,69 @@
+"""Everything that a fleet starts ends with it: detached, stopped, deaf or orphaned."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cutwater.engine.flower.processes import Processes, carriers, free_ports, wait_for_port
+from cutwater.errors import EngineError
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "child"], start_new_session=True)
+else:
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(600)
+"""
+
+
+def wait_until(condition):
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_detached_stopped_and_deaf_processes_end_and_others_do_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutwater.engine.flower.processes._GRACE", 0.3)
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with Processes(tmp_path, {}) as processes:
+            processes.start("stubborn", [sys.executable, str(script)])
+            wait_until(lambda: len(carriers(processes.token)) == 2)
+        assert carriers(processes.token) == []
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_an_error_inside_ends_them_too(tmp_path):
+    processes = Processes(tmp_path, {})
+
+    def interrupted():
+        with processes:
+            processes.start("sleep", [sys.executable, "-c", "import time; time.sleep(600)"])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert carriers(processes.token) == []
+
+
+def test_a_process_that_can_not_start_or_ends_early_is_named_with_its_last_words(tmp_path):
+    with Processes(tmp_path, {}) as processes:
+        with pytest.raises(EngineError, match="can't be started"):
+            processes.start("none", ["/no/such/program"])
+        processes.start("early", [sys.executable, "-c", "print('port taken'); raise SystemExit(3)"])
+        (port,) = free_ports(1)
+        with pytest.raises(EngineError, match="exit code 3; it said last: port taken"):
+            wait_for_port(port, 30, processes, "early")
