@@ -168,6 +168,8 @@ def test_editing_a_client_changes_its_plan_and_a_mistake_is_told_and_mended(page
     assert page.inner_text("#error").startswith(
         "client 'c1' compute is 'fast', but must be a number with a unit"
     )
+    place = page.locator("#error").bounding_box()
+    assert 0 <= place["y"] < 900 - place["height"], "the sentence is out of sight"
     after(page, lambda: (cell.fill("8 GFLOPS"), cell.press("Tab")))
     assert page.is_hidden("#error")
     after(page, lambda: page.click("#add"))

@@ -330,9 +330,8 @@ def test_whatever_a_page_sends_the_answer_is_a_plan_or_a_sentence(place, value):
     "shape", ["1x99999999x99999999", "99999999999999x1x1", "99999999", "0", "1x8x8x8x8", "tokens:-3"]
 )
 def test_an_absurd_input_is_a_plan_or_a_sentence(model, shape):
-    for classes in (1, 10**15):
-        with suppress(CutwaterError):
-            answer(BODY | {"model": {"name": model, "input": shape, "classes": classes}})
+    with suppress(CutwaterError):
+        answer(BODY | {"model": {"name": model, "input": shape, "classes": 10**15}})
 
 
 def answer(body):
