@@ -43,7 +43,7 @@ def count(model: nn.Sequential, sample: torch.Tensor) -> Costs:
             value = part(value)
             if isinstance(part, nn.Conv2d | nn.Linear):
                 positions = value.numel() // value.shape[1]
-                forward += 2 * part.weight.numel() * positions  # a multiply-add is two operations
+                forward += 2 * sum(p.numel() for p in part.parameters()) * positions  # a multiply-add is two
         bits.append(32 * sum(p.numel() for p in layer.parameters()))
         flops.append(3 * forward)  # backward costs about twice the forward pass
         smashed.append(32 * value.numel())

@@ -9,7 +9,9 @@ from typing import Any
 
 _HOME = {
     "Client": "cutwater.plan.fleet",
+    "ConditionSettings": "cutwater.train.settings",
     "CutwaterError": "cutwater.errors",
+    "DataSettings": "cutwater.train.settings",
     "Fleet": "cutwater.plan.fleet",
     "Layered": "cutwater.model.layers",
     "Plan": "cutwater.plan.value",
@@ -18,14 +20,20 @@ _HOME = {
     "Scenario": "cutwater.scenario.file",
     "Server": "cutwater.plan.problem",
     "Session": "cutwater.plan.problem",
+    "Step": "cutwater.train.run",
+    "Study": "cutwater.train.study",
+    "TrainSettings": "cutwater.train.settings",
     "build": "cutwater.model.zoo",
+    "from_datasets": "cutwater.data.custom",
     "join": "cutwater.model.layers",
     "layered": "cutwater.model.discover",
     "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",
     "profile_layered": "cutwater.profile.count",
     "profile_model": "cutwater.profile.count",
+    "run": "cutwater.engine.local",
     "solve": "cutwater.plan.planners",
+    "study_of": "cutwater.scenario.study",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
