@@ -21,7 +21,7 @@ demo: $(STAMP) ## the product's main job, in under two minutes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 demo-flower: $(STAMP) ## a Flower fleet on this machine: FedAvg against SFL in wall-clock seconds, in under 3 minutes
-	@$(BIN)/cutwater fleet examples/fleet.toml --planner fedavg --planner exact
+	@$(BIN)/cutwater fleet examples/fleet.toml --planner fedavg --planner exact --rounds 1
 
 check: $(STAMP) ## ruff, mypy --strict and the layering test
 	$(BIN)/ruff check .

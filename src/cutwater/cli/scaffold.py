@@ -68,16 +68,17 @@ def scaffold(
     from cutwater.engine.flower.scaffold import scaffold as write
     from cutwater.scenario.file import load_scenario
 
-    text = _EXAMPLE
+    text, clients = _EXAMPLE, _EXAMPLE.count("[[client]]")
     if scenario is not None:
-        load_scenario(scenario)  # what can't be read is better refused here than on every node
+        # What can't be read is better refused here than on every node.
+        clients = len(load_scenario(scenario).fleet)
         text = scenario.read_text(encoding="utf-8")
-    root = write(folder, text)
+    root = write(folder, text, clients)
     console.print(
         f"{root} is ready: its scenario is in {PACKAGE}/scenario.toml", markup=False, soft_wrap=True
     )
     console.print(
-        f"Simulate it on this machine with  flwr run {root} --federation-config num-supernodes=3",
+        f"Simulate it on this machine with  flwr run {root} --federation-config num-supernodes={clients}",
         markup=False,
         soft_wrap=True,
     )

@@ -30,7 +30,7 @@ def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_proc
     path, folder = write_four(tmp_path, dropout=0.25), tmp_path / "run"
     with LocalFleet(path, simulation=True) as fleet:
         token, files = fleet.processes.token, fleet.folder
-        fleet.run(folder, emulate=False)
+        fleet.run(folder, emulate=False, scenario="scenario.toml")  # the copy that Flower packed and unpacked
     assert [row["weights_sha256"] for row in read(folder / "metrics.jsonl")] == in_process[0]
     assert carriers(token) == []
     assert not files.exists()

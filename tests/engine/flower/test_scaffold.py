@@ -14,9 +14,10 @@ from cutwater.errors import CutwaterError, RunError
 
 
 def test_flower_accepts_and_packs_the_app(tmp_path):
-    root = scaffold(tmp_path / "my_app", "# a scenario")
+    root = scaffold(tmp_path / "My_app 1", "# a scenario", 3)
     config, warnings = load_and_validate(root / "pyproject.toml")
     assert warnings == []
+    assert config["project"]["name"] == "my-app-1"
     assert b"scenario.toml" in build_fab_from_disk(root)
     app = config["tool"]["flwr"]["app"]
     assert Settings.of(app["config"], root / "cutwater_app") == Settings(
@@ -31,7 +32,7 @@ def test_flower_accepts_and_packs_the_app(tmp_path):
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(RunError, match="not empty"):
-        scaffold(tmp_path, "")
+        scaffold(tmp_path, "", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -61,7 +61,9 @@ class LocalFleet:
             self._start_superlink(home)
             if not self.simulation:
                 self._start_nodes()
-            self.app = scaffold(self.folder / "app", self.scenario.read_text(encoding="utf-8"))
+            self.app = scaffold(
+                self.folder / "app", self.scenario.read_text(encoding="utf-8"), len(self.names)
+            )
         except BaseException:
             self.close()
             raise
@@ -86,15 +88,17 @@ class LocalFleet:
         rounds: int | None = None,
         emulate: bool = True,
         stream_port: int = 0,
+        scenario: str | None = None,
         name: str = "run",
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         """`flwr run` until it is over; how it went is in the run folder.
 
+        ``scenario`` may name the app's own copy instead of the file itself, which finds files beside it;
         ``meanwhile`` is called about twice a second.
         """
         config = {
-            "scenario": str(self.scenario),
+            "scenario": scenario or str(self.scenario),
             "planner": planner,
             "rounds": rounds or 0,
             "run-dir": str(Path(run_dir).resolve()),

@@ -71,6 +71,8 @@ class _Round:
     average: Average
     began: float
     until: float
+    wanted: int
+    """Updates that the round is over with."""
     done: dict[str, _Arrived] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
@@ -135,7 +137,8 @@ class Deployment:
             over_selection=settings.over_selection,
         )
         here = [name for name in names if name in self.roster.nodes]
-        round_ = _Round(number, None, Average(before.state), began, began)
+        wanted = min(settings.clients_per_round or len(names), len(names))
+        round_ = _Round(number, None, Average(before.state), began, began, wanted)
         round_.lost = {name: "no node of this client is connected" for name in names if name not in here}
         if not here:
             round_.until = self.clock()
@@ -147,13 +150,12 @@ class Deployment:
         deadline = settings.deadline or 5 * plan.latency + _SPARE
         round_.began = self.clock()
         round_.until = round_.began + deadline
-        wanted = min(settings.clients_per_round or len(names), len(names))
-        self._exchange(round_, before, deadline, wanted, dict(zip(here, believed, strict=True)))
+        self._exchange(round_, before, deadline, dict(zip(here, believed, strict=True)))
         round_.until = self.clock()
         return round_
 
     def _exchange(
-        self, round_: _Round, before: Progress, deadline: float, wanted: int, believed: dict[str, Condition]
+        self, round_: _Round, before: Progress, deadline: float, believed: dict[str, Condition]
     ) -> None:
         """Hand the orders out and take the answers in."""
         assert round_.plan is not None
@@ -173,7 +175,7 @@ class Deployment:
                     round_.lost[name] = str(error)
                 finally:
                     self._end(sent)
-                if len(round_.done) == wanted:
+                if len(round_.done) == round_.wanted:
                     break
             waited = self.clock() - round_.began
             for sent in out:
@@ -285,7 +287,8 @@ class Deployment:
         ]
         elapsed = round_.until - round_.began
         totals = [float(arrived.part.actual.total) for arrived in round_.done.values()]
-        seconds = max(totals, default=0.0) if not round_.lost else elapsed
+        # A round that had to do without somebody took as long as it waited for them.
+        seconds = max(totals, default=0.0) if len(totals) >= round_.wanted else elapsed
         failed = None
         if len(round_.done) < self.study.train.quorum:
             failed = (

@@ -1,5 +1,6 @@
 """A Flower app around a scenario: a few lines of one's own that Flower's tools run."""
 
+import re
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -66,21 +67,22 @@ _README = """\
 # {name}
 
     pip install .
-    flwr run .                                          # simulation on this machine
+    flwr run . --federation-config num-supernodes={clients}     # simulation, a node for each client
     flwr run . my-superlink                             # deployment, see Flower's guide
 
 The scenario is in `{package}/scenario.toml`; the run config is in `pyproject.toml`.
 """
 
 
-def scaffold(folder: str | Path, scenario: str, *, name: str | None = None) -> Path:
+def scaffold(folder: str | Path, scenario: str, clients: int) -> Path:
     """Write the app into a new or empty folder; ``scenario`` is the text of its scenario file."""
     root = Path(folder)
     if root.is_file() or (root.is_dir() and any(root.iterdir())):
         raise RunError(f"{root} is not empty: name a new folder for the app")
-    title = name or root.resolve().name.replace("_", "-").lower()
+    title = re.sub(r"[^a-z0-9]+", "-", root.resolve().name.lower()).strip("-") or "cutwater-app"
     values = {
         "name": title,
+        "clients": clients,
         "package": PACKAGE,
         "publisher": "cutwater",
         "version": version("cutwater"),
