@@ -194,3 +194,11 @@ def test_an_unknown_rule_for_what_is_left_is_refused():
     problem = random_problem(np.random.default_rng(0), network_like(), 2)
     with pytest.raises(PlanError, match="leftover is 'all'"):
         exact(problem, leftover="all")
+
+
+@pytest.mark.parametrize("server", [1e12, 1e15, 1e20, 1e25, 1e30])
+def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(server):
+    profile = make_profile([10**6, 10**9], [1.0, 1e3], [10**14, 320])
+    client = Client(name="c", compute=1e-6, rate=1e6, samples=10**6)
+    plan = exact(Problem(profile, [client], Server(server), Session(epochs=1)))
+    assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)

@@ -14,6 +14,9 @@ from cutwater.plan.fleet import Client, Fleet, Floats
 from cutwater.profile.values import Profile
 from cutwater.units import show_size
 
+MOST = 10**9
+"""Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -48,8 +51,11 @@ class Session:
         for what in ("epochs", "steps", "batch_size"):
             value = getattr(self, what)
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and value >= 1):
-                raise PlanError(f"the session has {what} {value}, but must have a whole number of at least 1")
+            if value is not None and not (whole and 1 <= value <= MOST):
+                shown = repr(value)[:30]
+                raise PlanError(
+                    f"the session has {what} {shown}, but must have a whole number from 1 to {MOST:,}"
+                )
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,14 @@ class _Search:
     """The last two (z, demand) with a finite demand."""
 
     def note(self, T: float, demand: float) -> None:
-        if np.isfinite(demand):
+        # At the pole itself, where rounding can put T, demand says nothing about its slope.
+        if np.isfinite(demand) and self.pole < T:
             self.points = [*self.points[-1:], (1 / (T - self.pole), demand)]
 
     def guess(self) -> float:
         """Where demand should meet supply; NaN if the points don't tell."""
+        if not self.points:
+            return np.nan
         (z1, d1), (z2, d2) = self.points if len(self.points) == 2 else ((0.0, 0.0), *self.points)
         if d1 == d2:
             return np.nan
