@@ -132,3 +132,15 @@ def test_probe_measures_compute_and_link(tmp_path):
 @pytest.mark.parametrize("address", ["here", "host:", ":1", "host:99999"])
 def test_an_address_that_is_none_is_refused(address):
     assert "HOST:PORT" in str(invoke("probe", "--listen", address).exception)
+
+
+@pytest.mark.parametrize("command", [("fleet", EXAMPLE), ("scaffold", "somewhere")])
+def test_without_flower_a_command_says_what_to_install(command, monkeypatch):
+    monkeypatch.setattr("cutwater.engine.flower.find_spec", lambda name: None)
+    assert "pip install 'cutwater[flower]'" in str(invoke(*command).exception)
+
+
+def test_the_same_planner_twice_is_refused_before_anything_starts():
+    assert "each can run once" in str(
+        invoke("fleet", EXAMPLE, "--planner", "exact", "--planner", "exact").exception
+    )

@@ -5,6 +5,10 @@ import threading
 
 import pytest
 
+pytest.importorskip(
+    "grpc", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
+)
+
 from cutwater.engine.flower.echo import EchoServer, probe_link
 from cutwater.errors import EngineError
 

@@ -67,3 +67,21 @@ def test_a_process_that_can_not_start_or_ends_early_is_named_with_its_last_words
         (port,) = free_ports(1)
         with pytest.raises(EngineError, match="exit code 3; it said last: port taken"):
             wait_for_port(port, 30, processes, "early")
+
+
+def test_when_we_are_killed_outright_the_kernel_ends_our_children(tmp_path):
+    code = """
+import sys, time
+from pathlib import Path
+from cutwater.engine.flower.processes import Processes
+processes = Processes(Path(sys.argv[1]), {})
+processes.start("sleep", [sys.executable, "-c", "import time; time.sleep(600)"])
+print(processes.token, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    token = parent.stdout.readline().strip()
+    wait_until(lambda: carriers(token))
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not carriers(token))

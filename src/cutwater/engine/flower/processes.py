@@ -5,6 +5,7 @@ them inherit the environment, so whoever carries the token belongs to this fleet
 """
 
 import contextlib
+import ctypes
 import os
 import secrets
 import signal
@@ -18,6 +19,8 @@ from pathlib import Path
 from cutwater.errors import EngineError
 
 TOKEN = "CUTWATER_FLEET"
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _GRACE = 3.0
 """Seconds that processes have to end on their own."""
 
@@ -52,6 +55,7 @@ class Processes:
                     env={**self.environment, **(extra or {})},
                     # Ctrl-C is for us to hear: we end the others in order.
                     start_new_session=True,
+                    preexec_fn=_end_with_parent if _LIBC else None,  # noqa: PLW1509 - one system call
                 )
         except OSError as error:
             raise EngineError(f"{command[0]} can't be started: {error.strerror or error}") from error
@@ -103,6 +107,12 @@ class Processes:
     def _alive(self) -> set[int]:
         ours = {child.pid for child in self._children.values() if child.poll() is None}
         return ours | set(carriers(self.token))
+
+
+def _end_with_parent() -> None:
+    """Should we be killed without a chance to end our children, the kernel asks them to."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def carriers(token: str) -> list[int]:
