@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -59,8 +59,9 @@ def run_session(study: Study, order: Order, weights: ArrayRecord, batches: Batch
     whole = task.cut == len(job.model)
     if whole != (order.ticket == ""):
         raise EngineError(f"cut {task.cut} comes {'with' if whole else 'without'} a ticket for the stream")
+    session: AbstractContextManager[StreamClient | None] = nullcontext() if whole else _stream(study, order)
     began = meter.clock()
-    with nullcontext() if whole else _open(study, order) as stream:
+    with session as stream:
         server = None if stream is None else _Across(stream, meter)
         total, samples, steps = 0.0, 0, 0
         for step, (inputs, labels) in enumerate(batches(task)):
@@ -84,7 +85,7 @@ def _take_over(half: nn.Module, order: Order, weights: ArrayRecord, meter: Meter
     meter.seconds["session"] += meter.clock() - began
 
 
-def _open(study: Study, order: Order) -> StreamClient:
+def _stream(study: Study, order: Order) -> StreamClient:
     ticket, task = Ticket.from_text(order.ticket), order.task
     claims = ticket.claims
     if (claims.run, claims.round, claims.client, claims.cut) != (
