@@ -21,6 +21,8 @@ class MemoryGrid:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.threads: list[threading.Thread] = []
         self.gone: set[int] = set()
+        self.delivered = 0
+        """Answers to training orders that were handed over."""
 
     def get_nodes(self):
         return [NodeInfo(node_id=node) for node in self.nodes if node not in self.gone]
@@ -45,7 +47,9 @@ class MemoryGrid:
             self.replies[id_] = reply
 
     def pull_messages(self, ids) -> list[Message]:
-        return [self.replies.pop(id_) for id_ in list(ids) if id_ in self.replies]
+        found = [self.replies.pop(id_) for id_ in list(ids) if id_ in self.replies]
+        self.delivered += sum(reply.metadata.message_type == "train" for reply in found)
+        return found
 
     def join(self) -> None:
         for thread in self.threads:

@@ -81,7 +81,7 @@ def _connected(pid: int, port: int) -> bool:
 
 
 def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_session(tmp_path, in_process):
-    path, folder = write_four(tmp_path, dropout=0.25, rounds=3, more="deadline = 90.0"), tmp_path / "run"
+    path, folder = write_four(tmp_path, dropout=0.25, rounds=3, more="deadline = 300.0"), tmp_path / "run"
     with LocalFleet(path) as fleet:
         token, (port,) = fleet.processes.token, free_ports(1)
         killer = _Killer(fleet, "phone", folder / "metrics.jsonl", port)

@@ -28,7 +28,7 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
 }
 _CONNECTION = "fleet"
-_START = 90.0
+_START = 180.0
 """Seconds that Flower's daemons have to come up, on a machine that is busy."""
 
 
@@ -104,6 +104,7 @@ class LocalFleet:
             "run-dir": str(Path(run_dir).resolve()),
             "emulate": emulate,
             "stream-port": stream_port,
+            "wait": 2 * _START,
         }
         words = " ".join(f"{key}={config_value(value)}" for key, value in config.items())
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]

@@ -40,6 +40,9 @@ Clock = Callable[[], float]
 _SPARE = 600.0
 """Seconds that a round without a deadline waits beyond five times its plan; the dead are told of sooner."""
 
+_SETTLE = 5.0
+"""Seconds in which the server's end of a session must be over, once its client says that it is."""
+
 
 @dataclass
 class _Sent:
@@ -262,7 +265,7 @@ class Deployment:
 
     def _server_side(self, ticket: Ticket, steps: int) -> Trained:
         try:
-            record = self.stream.wait(ticket, timeout=1.0)
+            record = self.stream.wait(ticket, timeout=_SETTLE)
         except TimeoutError:
             raise EngineError("its session is not over, though it says so") from None
         if record.failure is not None:

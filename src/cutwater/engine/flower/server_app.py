@@ -1,6 +1,7 @@
 """The ServerApp: plans, hands out, collects and keeps every round; restarted, it goes on where it stood."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def serve(
     *,
     study: Study | None = None,
     say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Step]:
     """All rounds of a run that are left, each kept before the next begins."""
     torch.set_num_threads(1)
@@ -75,6 +77,7 @@ def serve(
                 identity=identity(study, settings),
                 emulate=settings.emulate,
                 say=say,
+                clock=clock,
             )
             if progress.round < last:
                 rounds.roster.wait(settings.wait)
