@@ -133,7 +133,7 @@ class StreamClient:
             raise EngineError(f"step is {step}, but {self._have} is next: steps come in order, each once")
         started = time.monotonic()
         packed = self._packer.pack(Kind.STEP, step, (*smashed, labels))
-        reply = self._exchange(packed, len(labels), Kind.REPLY)
+        reply = self._exchange(packed, labels.shape[0], Kind.REPLY)
         self._have += 1
         loss, device = reply.scalars.pop("loss"), labels.device
         return StreamReply(

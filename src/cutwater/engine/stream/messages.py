@@ -163,7 +163,7 @@ class Assembler:
         outline = self._known.get((frame.kind, written)) or self._learn(frame.kind, gate, written)
         if outline.total != frame.total:
             raise invalid(f"{frame.total} bytes of payload are announced, but {outline.total} are outlined")
-        self._scalars = read_scalars(outline, values)
+        self._scalars = read_scalars(outline, values) if outline.scalars or values else {}
         self._outline, self._filled, self._first = outline, 0, frame
         self._room = self._memory.take(outline.total)
 

@@ -169,17 +169,18 @@ class Hosted:
     async def reply(self) -> Packed | None:
         """The reply to the last step that arrived, when it is there; None if the session failed over it."""
         assert self._answer is not None
-        return await asyncio.shield(self._answer)
+        return self._answer.result() if self._answer.done() else await asyncio.shield(self._answer)
 
     async def _run(self, message: Message) -> Packed | None:
         *smashed, labels = message.tensors
+        rows = labels.shape[0]
         for place in self._needing:
             smashed[place].requires_grad_()
         number, started = message.step, self._clock()
         try:
             result = await self._half.step(self.session, number, tuple(smashed), labels)
             seconds = self._clock() - started
-            reply = self._pack(number, len(labels), result, seconds)
+            reply = self._pack(number, rows, result, seconds)
         except RefusedError as refusal:
             self.fail(refusal)
         except CutwaterError as error:
@@ -191,7 +192,7 @@ class Hosted:
             self.fail(RefusedError(Status.INTERNAL, reason))
         else:
             self.applied += 1
-            self.samples += len(labels)
+            self.samples += rows
             self.seconds["server"] += seconds
             return reply
         return None
@@ -202,7 +203,7 @@ class Hosted:
             packed = self._packer.pack(Kind.REPLY, number, result.gradients, scalars)
         except RefusedError as refusal:
             raise TypeError(f"the server's half gave what is not expected: {refusal.reason}") from refusal
-        if any(len(gradient) != rows for gradient in result.gradients):
+        if any(gradient.shape[0] != rows for gradient in result.gradients):
             raise TypeError(f"the server's half gave gradients for another mini-batch than {rows}")
         if not math.isfinite(result.loss):
             raise self._diverged(number, f"a loss of {result.loss}")

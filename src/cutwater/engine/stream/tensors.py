@@ -121,7 +121,7 @@ def check_values(arrays: Iterable[Array], specs: Iterable[TensorSpec]) -> None:
                 raise invalid(f"tensor {spec.name!r} holds NaN or infinity")
         elif spec.values is not None:
             low, high = spec.values
-            if not low <= _least(array) <= _most(array) <= high:
+            if not _within(array, low, high):
                 raise invalid(
                     f"tensor {spec.name!r} holds values from {_least(array)} to {_most(array)}, but the plan "
                     f"allows {low} to {high}"
@@ -134,6 +134,13 @@ def _finite(array: Array, dtype: torch.dtype) -> bool:
         return not bool(((array & 0x7F80) == 0x7F80).any())
     # Extremes pass NaN on and need no room of their own, unlike a mask of what is finite.
     return math.isfinite(_least(array)) and math.isfinite(_most(array))
+
+
+def _within(array: Array, low: int, high: int) -> bool:
+    if low == 0:
+        # Seen without their signs, negative numbers are larger than any other: one look instead of two.
+        return bool(_most(array.view(f"u{array.itemsize}")) <= high)
+    return bool(low <= _least(array) <= _most(array) <= high)
 
 
 def _least(array: Array) -> Any:

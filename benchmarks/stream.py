@@ -1,0 +1,433 @@
+"""What the activation stream costs beyond bare gRPC, and whether promised shares are kept: one run, ratios.
+
+    python benchmarks/stream.py            all of it, about a minute on two cores
+    python benchmarks/stream.py --quick    fewer repetitions, for a look
+
+Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
+server in another process, TLS with the same kind of certificate, gRPC's own defaults but for its message cap,
+which 4 and 8 MiB would exceed. Throughput is that of messages sent ahead, each with a short answer; the cost
+of a step is that of a message there and one back before the next, as in training. Bare and ours take turns,
+so that a busy machine hits both alike, and medians are compared. Exits with 1 if a limit is missed.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cutwater.engine.shares import ShareScheduler
+from cutwater.engine.stream.client import StreamClient
+from cutwater.engine.stream.expectation import Expectation
+from cutwater.engine.stream.frames import MAX_PART, Kind
+from cutwater.engine.stream.limits import METHOD, Limits
+from cutwater.engine.stream.messages import Assembler, Packer
+from cutwater.engine.stream.server import StreamServer
+from cutwater.engine.stream.session import StepResult
+from cutwater.engine.stream.ticket import Ticket, opening
+from cutwater.engine.stream.tls import Certificate
+from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
+
+MIB = 1 << 20
+THROUGHPUT = 0.85
+STEP_COST = 1.5
+SHARE_ERROR = 0.05
+SESSIONS = 64
+ROWS = 16
+BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_length", 16 * MIB)]
+
+
+def expectation(kind: str, size: int) -> Expectation:
+    """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
+    shape = (ROWS, 16, 32, 32) if kind == "model" else (ROWS, size // 4 // ROWS)
+    like = Expectation.like([torch.empty(shape)], torch.zeros(ROWS).long(), steps=1 << 20, classes=10)
+    return replace(like, gradients=()) if kind == "ahead" else like
+
+
+def split_model() -> tuple[nn.Module, nn.Module]:
+    """1 MiB of smashed data for a mini-batch of 16 images."""
+    torch.manual_seed(1)
+    client = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
+    server = nn.Sequential(
+        nn.Conv2d(16, 16, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 15 * 15, 10)
+    )
+    return client, server
+
+
+OPTIMIZER = optimizer_factory("sgd", 0.01)
+
+
+def server_side() -> ServerSide:
+    return ServerSide(split_model()[1], OPTIMIZER, 7, F.cross_entropy)
+
+
+# What runs in the other processes
+
+
+class Halves:
+    """Transport only, or a real half of a model behind the share scheduler."""
+
+    def __init__(self) -> None:
+        self.lane = ShareScheduler().lane("half", 1e9)
+        self.lane.submit(lambda: torch.set_num_threads(1), 1.0).result()
+        self.side = server_side()
+        self.gradients: dict[torch.Size, torch.Tensor] = {}
+
+    async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
+        """A step of either kind."""
+        if session.run == "model":
+            reply = await self.lane.run(lambda: self.side.step(number, smashed, labels), 1e6)
+            return StepResult(reply.gradients, reply.loss)
+        if not smashed[0].requires_grad:
+            return StepResult((), 0.0)
+        shape = smashed[0].shape
+        return StepResult((self.gradients.setdefault(shape, torch.zeros(shape)),), 0.0)
+
+    async def closed(self, session: Any, record: Any) -> None:
+        """Nothing to give up."""
+
+
+def memory(pid: int | str = "self") -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def serve_stream() -> None:
+    torch.set_num_threads(1)
+    with StreamServer(Halves()) as server:
+        for line in sys.stdin:
+            order = json.loads(line)
+            expect = expectation(order["kind"], order["size"])
+            ticket = server.issue(run=order["kind"], round=0, client="k", cut=1, expect=expect)
+            print(json.dumps({"ticket": ticket.to_text(), "memory": memory()}), flush=True)
+
+
+def serve_bare() -> None:
+    async def echo(_: Any, context: Any) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            await context.write(message)
+
+    async def short(_: Any, context: Any) -> None:
+        while await context.read() is not grpc.aio.EOF:
+            await context.write(b"ok")
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            """What gRPC asks for every call."""
+            return grpc.stream_stream_rpc_method_handler(echo if details.method == "/bare/echo" else short)
+
+    async def main() -> None:
+        certificate = Certificate.self_signed()
+        server = grpc.aio.server(options=BARE)
+        server.add_generic_rpc_handlers((Handler(),))
+        pair = (certificate.key, certificate.certificate.encode())
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials((pair,)))
+        await server.start()
+        print(json.dumps([port, certificate.certificate, certificate.name]), flush=True)
+        await server.wait_for_termination()
+
+    asyncio.run(main())
+
+
+@contextmanager
+def process(role: str) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--serve", role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait()
+
+
+# What is compared
+
+
+class Bare:
+    """Bytes over bare gRPC: there and back, or sent ahead with a short answer each."""
+
+    def __init__(self, address: list[Any], method: str, size: int) -> None:
+        port, certificate, name = address
+        options = [*BARE, ("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
+        credentials = grpc.ssl_channel_credentials(certificate.encode())
+        self.channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
+        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.call = self.channel.stream_stream(f"/bare/{method}")(iter(self.outbox.get, None))
+        self.message = os.urandom(size)
+
+    def __call__(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.outbox.put(self.message)
+        for _ in range(count):
+            next(self.call)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.outbox.put(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+class Server:
+    """Our server in its process, asked for tickets."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self.child = child
+
+    def issue(self, kind: str, size: int = 0) -> tuple[Ticket, int]:
+        """A ticket, and the memory that the server has now."""
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.write(json.dumps({"kind": kind, "size": size}) + "\n")
+        self.child.stdin.flush()
+        answer = json.loads(self.child.stdout.readline())
+        return Ticket.from_text(answer["ticket"]), answer["memory"]
+
+
+class Echo:
+    """Smashed data there and gradients back over the stream, step by step."""
+
+    def __init__(self, server: Server, size: int) -> None:
+        ticket, _ = server.issue("echo", size)
+        self.client = StreamClient(ticket, expectation("echo", size), client="k").__enter__()
+        self.smashed = (torch.randn(ROWS, size // 4 // ROWS),)
+        self.labels = torch.zeros(ROWS).long()
+        self.number = 0
+
+    def __call__(self) -> None:
+        self.client.step(self.number, self.smashed, self.labels)
+        self.number += 1
+
+    def close(self) -> None:
+        """Hang up."""
+        self.client.close()
+
+
+class Ahead:
+    """The stream's own frames to the stream's own server, sent ahead as flow control lets them."""
+
+    def __init__(self, server: Server, size: int) -> None:
+        ticket, _ = server.issue("ahead", size)
+        expect, claims = expectation("ahead", size), ticket.claims
+        credentials = grpc.ssl_channel_credentials(ticket.certificate.encode())
+        self.channel = grpc.secure_channel(claims.address, credentials, Limits().client(claims.server_name))
+        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.call = self.channel.stream_stream(METHOD)(
+            iter(self.outbox.get, None), metadata=opening(ticket, "k", secrets.token_bytes(16), 1, 0)
+        )
+        self.packer, self.assembler = Packer(expect.at_server()), Assembler(expect.at_client(ROWS))
+        self.tensors = (torch.randn(ROWS, size // 4 // ROWS), torch.zeros(ROWS).long())
+        self.number = 0
+        self._receive()
+
+    def _receive(self) -> None:
+        while self.assembler.feed(next(self.call)) is None:
+            pass
+
+    def __call__(self, count: int) -> None:
+        for _ in range(count):
+            for frame in self.packer.pack(Kind.STEP, self.number, self.tensors).frames(MAX_PART):
+                self.outbox.put(frame)
+            self.number += 1
+        for _ in range(count):
+            self._receive()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.outbox.put(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+def in_turns(sides: dict[str, Callable[[], None]], repetitions: int, burst: int = 5) -> dict[str, float]:
+    """Median seconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repetitions):
+        for name, side in sides.items():
+            side()
+            for _ in range(burst):
+                began = time.perf_counter()
+                side()
+                times[name].append(time.perf_counter() - began)
+    return {name: median(taken) for name, taken in times.items()}
+
+
+class Verdicts:
+    """Prints each ratio with its limit and remembers whether all were kept."""
+
+    def __init__(self) -> None:
+        self.kept = True
+
+    def __call__(self, what: str, ratio: float, limit: float, *, least: bool, detail: str) -> None:
+        kept = ratio >= limit if least else ratio <= limit
+        self.kept &= kept
+        sign = "≥" if least else "≤"
+        print(
+            f"{'ok  ' if kept else 'MISS'} {what:<44} {ratio:6.3f}  {sign} {limit:g}   {detail}", flush=True
+        )
+
+
+def throughput(server: Server, bare: list[Any], repetitions: int, verdict: Verdicts) -> None:
+    for mib in (1, 4, 8):
+        size, total = mib * MIB, 32
+        theirs, ours = Bare(bare, "short", size), Ahead(server, size)
+        sides = {"bare": partial(theirs, total // mib), "ours": partial(ours, total // mib)}
+        seconds = in_turns(sides, max(repetitions // 3, 5), burst=1)
+        theirs.close()
+        ours.close()
+        rate = {name: total / taken for name, taken in seconds.items()}
+        ratio = rate["ours"] / rate["bare"]
+        detail = f"{rate['ours']:,.0f} of {rate['bare']:,.0f} MiB/s"
+        verdict(f"throughput at {mib} MiB, of bare gRPC", ratio, THROUGHPUT, least=True, detail=detail)
+
+
+def step_cost(server: Server, bare: list[Any], repetitions: int, verdict: Verdicts) -> None:
+    inputs, labels = (torch.randn(ROWS, 3, 32, 32),), torch.randint(0, 10, (ROWS,))
+    here = ClientSide(split_model()[0], OPTIMIZER, 7)
+    there = ClientSide(split_model()[0], OPTIMIZER, 7)
+    side = server_side()
+    echo, ours = Bare(bare, "echo", MIB), Echo(server, MIB)
+    counts = {"here": 0, "there": 0}
+    ticket, _ = server.issue("model")
+    with StreamClient(ticket, expectation("model", 0), client="k") as stream:
+
+        def step(which: str, client: ClientSide, half: Any) -> None:
+            train_step(client, half, F.cross_entropy, counts[which], inputs, labels)
+            counts[which] += 1
+
+        seconds = in_turns(
+            {
+                "in process": lambda: step("here", here, side),
+                "split": lambda: step("there", there, stream),
+                "bare": echo,
+                "ours": ours,
+            },
+            repetitions,
+        )
+    echo.close()
+    ours.close()
+    pairs = zip(here.half.state_dict().values(), there.half.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs), "the split step gave other bits than the one in process"
+    ms = {name: 1e3 * taken for name, taken in seconds.items()}
+    ratio = (ms["split"] - ms["in process"]) / ms["bare"]
+    detail = (
+        f"{ms['split']:.2f} - {ms['in process']:.2f} ms against {ms['bare']:.2f} ms; same bits; "
+        f"the stream alone {ms['ours']:.2f} ms"
+    )
+    verdict("a split step's cost at 1 MiB, of a bare echo", ratio, STEP_COST, least=False, detail=detail)
+
+
+def shares(quick: bool, verdict: Verdicts) -> None:
+    """Four sessions that always have work, of different sizes, on one device."""
+    weights = {"k1": 1.0, "k2": 2.0, "k3": 4.0, "k4": 8.0}
+    sizes = {"k1": 192, "k2": 128, "k3": 160, "k4": 144}
+    matrices = {name: torch.randn(size, size) for name, size in sizes.items()}
+    with ShareScheduler() as scheduler:
+        scheduler.lane("threads", 1.0).submit(lambda: torch.set_num_threads(1), 1.0).result()
+        gate = threading.Event()
+        scheduler.lane("gate", 1e-12).submit(gate.wait, 1e-12)
+        lanes = {name: scheduler.lane(name, weight) for name, weight in weights.items()}
+        pieces = 1000 if quick else 4000
+        for name, lane in lanes.items():
+            for _ in range(pieces):
+                last = lane.submit(lambda matrix=matrices[name]: matrix @ matrix, 2.0 * sizes[name] ** 3)
+        gate.set()
+        while lanes["k4"].delivery().pieces < pieces * 3 // 4:
+            time.sleep(0.005)
+        deliveries = [lane.delivery() for lane in lanes.values()]
+        del last
+    work = sum(each.flops for each in deliveries)
+    worst = max(abs(each.flops / work / (each.share / 15) - 1) for each in deliveries)
+    parts = " : ".join(f"{each.flops / work * 15:.2f}" for each in deliveries)
+    verdict(
+        "delivered share off the promised, at worst",
+        worst,
+        SHARE_ERROR,
+        least=False,
+        detail=f"{parts} of 1 : 2 : 4 : 8",
+    )
+
+
+def many(server: Server, quick: bool, verdict: Verdicts) -> None:
+    """Sessions side by side, each in a thread; and what one of them costs the server while it is open."""
+    size, steps = 256 * 1024, 10 if quick else 40
+    before = server.issue("echo", size)[1]
+    clients = [Echo(server, size) for _ in range(SESSIONS)]
+    failures: list[BaseException] = []
+
+    def run(client: Echo) -> None:
+        try:
+            for _ in range(steps):
+                client()
+            assert client.client.openings == 1
+        except BaseException as error:
+            failures.append(error)
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = time.perf_counter() - began
+    after = server.issue("echo", size)[1]
+    held = sum(client.client.finish() == steps for client in clients) if not failures else 0
+    for client in clients:
+        client.close()
+    rate = SESSIONS * steps / taken
+    verdict(
+        "sessions that hold, of 64 at once",
+        held / SESSIONS,
+        1.0,
+        least=True,
+        detail=f"{rate:,.0f} steps/s of 256 KiB",
+    )
+    each = (after - before) / SESSIONS
+    limit = 2 * size + MIB
+    detail = f"{each / 1024:,.0f} KiB; two steps and 1 MiB are {limit / 1024:,.0f} KiB"
+    verdict("memory of an open session, of what it may take", each / limit, 1.0, least=False, detail=detail)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--serve", choices=["stream", "bare"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.serve:
+        {"stream": serve_stream, "bare": serve_bare}[arguments.serve]()
+        return 0
+    repetitions = 15 if arguments.quick else 60
+    verdict = Verdicts()
+    with process("stream") as ours, process("bare") as theirs:
+        assert theirs.stdout is not None
+        bare = json.loads(theirs.stdout.readline())
+        server = Server(ours)
+        throughput(server, bare, repetitions, verdict)
+        step_cost(server, bare, repetitions, verdict)
+        many(server, arguments.quick, verdict)
+    shares(arguments.quick, verdict)
+    return 0 if verdict.kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
