@@ -173,6 +173,7 @@ class Bare:
         self.message = os.urandom(size)
 
     def __call__(self, count: int = 1) -> None:
+        """So many messages, and their answers."""
         for _ in range(count):
             self.outbox.put(self.message)
         for _ in range(count):
@@ -212,6 +213,7 @@ class Echo:
         self.number = 0
 
     def __call__(self) -> None:
+        """One step."""
         self.client.step(self.number, self.smashed, self.labels)
         self.number += 1
 
@@ -242,6 +244,7 @@ class Ahead:
             pass
 
     def __call__(self, count: int) -> None:
+        """So many steps, and their replies."""
         for _ in range(count):
             for frame in self.packer.pack(Kind.STEP, self.number, self.tensors).frames(MAX_PART):
                 self.outbox.put(frame)
@@ -276,6 +279,7 @@ class Verdicts:
         self.kept = True
 
     def __call__(self, what: str, ratio: float, limit: float, *, least: bool, detail: str) -> None:
+        """Judge one ratio."""
         kept = ratio >= limit if least else ratio <= limit
         self.kept &= kept
         sign = "≥" if least else "≤"

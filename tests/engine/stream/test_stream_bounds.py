@@ -123,6 +123,26 @@ def test_memory_of_a_session_does_not_grow_with_its_steps() -> None:
         assert resident() - before < 8 * MIB, "a hundred steps of 1 MiB each way"
 
 
+def test_what_was_refused_is_not_kept() -> None:
+    rows, width = 32, 8 * 1024
+    expect = expected(rows, width)
+    smashed, labels = example(rows, width)
+    smashed[0][0, 0] = float("nan")
+    frames = step_frames(expect, 0, smashed, labels)
+    with StreamServer(Echo(), limits=QUICK) as server:
+
+        def refuse(count: int) -> None:
+            for _ in range(count):
+                with Raw(issue(server, expect)) as client:
+                    assert client.send(*frames).verdict()[0] == "INVALID_ARGUMENT"
+
+        refuse(30)
+        before = resident()
+        refuse(60)
+        assert len(server.records()) == 90
+        assert resident() - before < 20 * MIB, "sixty steps of 1 MiB were refused, and their records kept"
+
+
 def test_sessions_leave_no_threads_and_no_descriptors_behind() -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))

@@ -338,7 +338,7 @@ def test_everything_ends_with_the_server() -> None:
 
 def test_times_that_make_no_sense_are_refused() -> None:
     with StreamServer(Echo(), limits=QUICK) as server:
-        for open_seconds, session_seconds in ((0, 1), (2, 1), (-1, 1), (float("nan"), 1)):
+        for open_seconds, session_seconds in ((0, 1), (2, 1), (-1, 1), (float("nan"), 1), (1, float("inf"))):
             with pytest.raises(EngineError, match="open_seconds"):
                 issue(server, expected(), open_seconds=open_seconds, session_seconds=session_seconds)
 

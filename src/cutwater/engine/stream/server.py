@@ -7,6 +7,7 @@ rounds (a Flower ServerApp, a test) are not asynchronous.
 import asyncio
 import contextlib
 import logging
+import math
 import re
 import secrets
 import threading
@@ -196,10 +197,10 @@ class StreamServer:
         session_seconds: float = 600.0,
     ) -> Ticket:
         """A ticket for one session of one client; both times count from now."""
-        if not 0 < open_seconds <= session_seconds:
+        if not 0 < open_seconds <= session_seconds < math.inf:
             raise EngineError(
                 f"open_seconds is {open_seconds} and session_seconds {session_seconds}, but the first must "
-                f"be above 0 and not above the second"
+                f"be above 0, not above the second, and both finite"
             )
         claims = Claims(
             id=secrets.token_hex(16),

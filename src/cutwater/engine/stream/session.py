@@ -235,8 +235,9 @@ class Hosted:
         """End the session for good; the client learns why if it is there or comes back."""
         if self.finished or self.failure is not None:
             return
-        self.failure = refusal
-        self._dismiss(refusal)
+        # A copy without its traceback, which would keep the refused data for as long as the record.
+        self.failure = RefusedError(refusal.status, refusal.reason)
+        self._dismiss(self.failure)
         self._end()
 
     def _expire(self) -> None:
