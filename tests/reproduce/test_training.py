@@ -29,6 +29,11 @@ def test_without_mnist_the_embedded_digits_stand_in_and_a_note_says_so(monkeypat
     assert "CUTWATER_DATA" in note
 
 
+def test_the_note_on_other_data_stands_on_the_page(quick_values):
+    values = replace(quick_values("accuracy"), note="These are not MNIST.")
+    assert "These are not MNIST." in ITEM.reading(values)
+
+
 def test_no_other_source_is_ever_replaced(monkeypatch, tmp_path):
     monkeypatch.delenv("CUTWATER_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -16,6 +16,7 @@ from cutwater.data.sources import MNIST_MIRRORS
 from cutwater.data.values import Data
 from cutwater.engine.local import LocalEngine, Tick, sensible_workers
 from cutwater.engine.local import run as run_locally
+from cutwater.engine.workers import one_thread
 from cutwater.errors import DataError
 from cutwater.model import zoo
 from cutwater.plan.planners import run as plan_by
@@ -133,7 +134,9 @@ def make_study(settings: TrainingSettings, data: Data, seed: int) -> Study:
 
 def train(study: Study, folder: Path | None, watch: Callable[[Tick], None]) -> Training:
     """Train a study to its end, or go on where its folder stands, and time it by every planner's clock."""
-    steps = run_locally(study, folder, workers=None, resume=True, watch=watch)
+    # Sessions have the cores; this process only adds up what they send.
+    with one_thread():
+        steps = run_locally(study, folder, workers=None, resume=True, watch=watch)
     rows = (
         [step.record.to_json() for step in steps]
         if folder is None
@@ -165,7 +168,8 @@ def check(study: Study, last: int, seed: int) -> tuple[SameBits, ...]:
     """Train the first rounds as FedAvg, by the study's plan and with random cuts, and compare all bits."""
     engine = LocalEngine(study.job(), (), sensible_workers(study))
     try:
-        return tuple(_same_bits(found) for found in verify(study, engine, last, seed))
+        with one_thread():
+            return tuple(_same_bits(found) for found in verify(study, engine, last, seed))
     finally:
         engine.close()
 

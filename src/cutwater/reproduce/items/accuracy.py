@@ -109,8 +109,8 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
             context.watch(before + (tick.round - 1) * tick.sessions + tick.done, len(settings.seeds) * each)
 
         study = make_study(settings, data, seed)
-        keep = settings.keep and context.runs is not None
-        folder = context.runs / f"{settings.model}-seed-{seed}" if keep and context.runs else None
+        kept = context.runs if settings.keep else None
+        folder = kept / f"{settings.model}-seed-{seed}" if kept is not None else None
         trainings.append(train(study, folder, heard))
     first = make_study(settings, data, settings.seeds[0])
     return Accuracy(
@@ -181,7 +181,8 @@ def reading(values: Accuracy) -> str:
         f"epochs the same rounds take FedAvg {long['fedavg'] / long['alternating']:.2f} times as long as "
         f"Algorithm 1 and {long['fedavg'] / long['exact']:.2f} times as long as the optimum."
     )
-    return f"{text} {values.recorded.sentence()}" if values.recorded else text
+    more = (text, values.note, values.recorded.sentence() if values.recorded else "")
+    return " ".join(part for part in more if part)
 
 
 def claims(values: Accuracy) -> list[Claim]:
@@ -212,7 +213,8 @@ def claims(values: Accuracy) -> list[Claim]:
     return found + (values.recorded.claims(PAPER_ROUNDS) if values.recorded else [])
 
 
-NORMAL = TrainingSettings(model="cnn", rounds=20)
+NORMAL = TrainingSettings(model="cnn", rounds=20, lr=0.003)
+"""The learning rate is such that accuracy rises over many rounds, as it does in the paper."""
 
 ITEM = Item(
     name="accuracy",
@@ -230,5 +232,5 @@ ITEM = Item(
     draw=draw,
     reading=reading,
     claims=claims,
-    expected=(Expected("faster", 1.0, 50.0), Expected("final", 0.3, 1.0)),
+    expected=(Expected("faster", 1.2, 50.0), Expected("final", 0.3, 1.0)),
 )
