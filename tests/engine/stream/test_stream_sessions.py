@@ -121,6 +121,14 @@ def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradient
     assert torch.equal(reply.gradients[1], smashed[2])
 
 
+def test_a_closed_client_says_so() -> None:
+    with StreamServer(Echo(), limits=QUICK) as server:
+        with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+        with pytest.raises(EngineError, match="closed"):
+            client.step(1, *example())
+
+
 def test_the_client_learns_what_the_server_measured() -> None:
     with (
         StreamServer(Echo(), limits=QUICK) as server,
@@ -246,6 +254,7 @@ GRADIENT = torch.ones(4, 8)
         (StepResult((GRADIENT[:, :4],), 1.0), Status.INTERNAL, "half failed"),
         (StepResult((GRADIENT[:2],), 1.0), Status.INTERNAL, "half failed"),
         (StepResult((), 1.0), Status.INTERNAL, "half failed"),
+        (StepResult((GRADIENT,), 1.0, {"a": float("nan")}), Status.INTERNAL, "half failed"),
     ],
     ids=lambda value: value.name if isinstance(value, Status) else "",
 )

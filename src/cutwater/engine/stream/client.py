@@ -135,7 +135,9 @@ class StreamClient:
         packed = self._packer.pack(Kind.STEP, step, (*smashed, labels))
         reply = self._exchange(packed, labels.shape[0], Kind.REPLY)
         self._have += 1
-        loss, device = reply.scalars.pop("loss"), labels.device
+        loss, device = reply.scalars.pop("loss", None), labels.device
+        if loss is None:
+            raise invalid(f"the reply to step {step} has no loss")
         return StreamReply(
             gradients=reply.tensors if device.type == "cpu" else tuple(t.to(device) for t in reply.tensors),
             loss=loss,
@@ -185,6 +187,8 @@ class StreamClient:
     def _connected(self) -> _Line:
         if self._line is not None:
             return self._line
+        if self._closed.is_set():
+            raise EngineError("the stream's client is closed: use it inside its with block")
         left = self._deadline - time.monotonic()
         if left <= 0:
             reason = f"the session's {self._ticket.claims.session_seconds:g} s are over"

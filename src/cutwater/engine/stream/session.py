@@ -1,7 +1,7 @@
 """A session's state at the server: every step takes effect exactly once, whatever happens to connections.
 
-Steps are numbered from 0 and come one at a time, as training does. A step that has arrived in full runs in a
-task of the session's own, which no lost connection stops, and its reply is kept until the next step arrives
+Steps are numbered from 0 and come one at a time, as training does. A step that has arrived in full runs to
+its end, whatever becomes of the connection that brought it, and its reply is kept until the next step arrives
 in full. A client that comes back says how many replies it holds; it is told how many steps have arrived. So
 it sends again exactly what got lost on the way up, and is sent again exactly what got lost on the way down.
 """
@@ -198,7 +198,7 @@ class Hosted:
         return None
 
     def _pack(self, number: int, rows: int, result: StepResult, seconds: float) -> Packed:
-        scalars = {"loss": result.loss, "server_seconds": seconds, **result.measures}
+        scalars = {**result.measures, "loss": result.loss, "server_seconds": seconds}
         try:
             packed = self._packer.pack(Kind.REPLY, number, result.gradients, scalars)
         except RefusedError as refusal:
@@ -207,6 +207,8 @@ class Hosted:
             raise TypeError(f"the server's half gave gradients for another mini-batch than {rows}")
         if not math.isfinite(result.loss):
             raise self._diverged(number, f"a loss of {result.loss}")
+        if not all(map(math.isfinite, scalars.values())):
+            raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
         try:
             check_values(packed.arrays, self.expect.gradients)
         except RefusedError as refusal:
