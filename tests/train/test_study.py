@@ -129,3 +129,10 @@ def test_workers_are_no_more_than_the_clients_of_a_round_or_the_cores():
 def test_all_clients_take_part_where_no_number_is_given():
     study = small_study(train={"rounds": 1})
     assert run(study)[0].record.clients == tuple(client.name for client in small_clients())
+
+
+def test_the_fingerprint_sees_what_has_no_weights():
+    quiet, noisy = small_model(), small_model()
+    noisy[2][1].p = 0.4
+    assert small_study(model=quiet).fingerprint() == small_study().fingerprint()
+    assert small_study(model=noisy).fingerprint() != small_study().fingerprint()

@@ -1,6 +1,7 @@
 """Everything a run needs, as one value: model, data, clients, server, session and settings."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -201,6 +202,8 @@ class Study:
             "held": [_digest(held.order), held.ends.tolist()],
             "weights": weights_sha256(self.initial),
             "layers": [layer.name for layer in self.model.layers],
+            # What has no weights shows here (dropout's rate, say); addresses differ by process.
+            "modules": re.sub(r"0x[0-9a-f]+", "", repr(self.model.module)),
         }
         return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
