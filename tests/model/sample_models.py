@@ -234,6 +234,36 @@ class Noisy(nn.Module):
         return self.last(x + branch)
 
 
+class Mixing(nn.Module):
+    """A block that mixes along tokens, so its result is a transposed view."""
+
+    def __init__(self, tokens=16, width=6):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(tokens)
+        self.mix = nn.Linear(tokens, tokens)
+        self.width = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.mix(self.width(self.norm(x)).transpose(1, 2)).transpose(1, 2)
+
+
+class Permuting(nn.Module):
+    """Tensors that lie otherwise in memory than their shape says, forward and backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 6, 2, 2)
+        self.norm = nn.BatchNorm2d(6)
+        self.blocks = nn.ModuleList([Mixing(), Mixing()])
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.norm(self.patches(x)).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+
 class DropPath(nn.Module):
     """Stochastic depth for each sample, decided within the block by a draw."""
 
@@ -278,6 +308,40 @@ class Deciding(nn.Module):
             x = block(x)
             if x.mean() > 0:  # decides here
                 x = -x
+        return self.head(x)
+
+
+class Router(nn.Module):
+    """Sends each token to one of several experts, and skips those that get none."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.gate = nn.Linear(width, 3)
+        self.experts = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
+
+    def forward(self, x):
+        flat = x.reshape(-1, x.shape[-1])
+        scores, chosen = self.gate(flat).softmax(-1).max(-1)
+        out = torch.zeros_like(flat)
+        for index, expert in enumerate(self.experts):
+            rows = (chosen == index).nonzero().flatten()
+            if len(rows):
+                out = out.index_add(0, rows, scores[rows, None] * expert(flat[rows]))
+        return x + out.view_as(x)
+
+
+class MixtureOfExperts(Decoder):
+    """Blocks that decide by the data within glue that only export can follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.routers = nn.ModuleList([Router(), Router(), Router()])
+
+    def forward(self, tokens):
+        length = tokens.shape[1]
+        x = self.tokens(tokens) + self.positions(torch.arange(length, device=tokens.device))
+        for block, router in zip(self.blocks, self.routers, strict=True):
+            x = router(block(x, self.causal[:length, :length]))
         return self.head(x)
 
 

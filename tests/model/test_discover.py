@@ -21,7 +21,7 @@ KEEP = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 
 CASES = {
     models.ResNet: (
         IMAGES,
-        ["conv1", "relu", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "fc"],
+        ["conv1", "bn1", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "fc"],
     ),
     models.DenseNet: (
         IMAGES,
@@ -37,6 +37,16 @@ CASES = {
     models.UNet: (IMAGES, ["stem", "up.0", "up.1", "head"]),
     models.MaskedEncoder: ((SEQUENCES, KEEP.float()), ["embed", "blocks.0", "blocks.1", "blocks.2", "head"]),
     models.Decoder: (TOKENS, ["tokens", "positions", "blocks.0", "blocks.1", "blocks.2", "head"]),
+    models.MixtureOfExperts: (
+        TOKENS,
+        [
+            "tokens",
+            "positions",
+            *(f"{part}.{index}" for index in range(3) for part in ("blocks", "routers")),
+            "head",
+        ],
+    ),
+    models.Permuting: (IMAGES, ["patches", "norm", "blocks.0", "blocks.1", "head"]),
     models.Noisy: (VECTORS, ["first", "second", "third", "last"]),
     models.Deep: (VECTORS, ["stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "head"]),
     models.Quantised: (VECTORS, ["stem", "blocks.0", "blocks.1", "head"]),
@@ -59,6 +69,7 @@ FINE = (
     models.DenseNet,
     models.UNet,
     models.MaskedEncoder,
+    models.Permuting,
     models.Noisy,
     models.Deep,
     models.Quantised,
@@ -86,7 +97,7 @@ def test_layers_are_the_models_own_blocks_and_every_cut_gives_the_bits_of_the_wh
     inputs, names = CASES[kind]
     layered = found(kind)
     assert [layer.name for layer in layered.layers] == names
-    assert layered.exact
+    assert layered.exact or kind is models.Permuting  # another layout in memory takes another kernel
     assert not layered.ruled_out
     check_every_cut(layered, inputs)
     check_joins(layered)
@@ -243,7 +254,7 @@ def test_a_kept_constant_that_every_block_uses_stays_with_the_client_and_rules_n
 @pytest.mark.parametrize("length", [3, 12])
 def test_sequences_may_be_shorter_or_longer_than_the_example(length):
     tokens = torch.randint(0, 11, (2, length))
-    for kind in (models.Decoder, models.Recurrent):
+    for kind in (models.Decoder, models.MixtureOfExperts, models.Recurrent):
         check_every_cut(found(kind), tokens, batches=(2,))
 
 

@@ -30,13 +30,10 @@ def find_operations(root: nn.Module) -> frozenset[str]:
 
 
 def find_glue(root: nn.Module, blocks: frozenset[str]) -> frozenset[str]:
-    """Blocks of a user's own that hold nothing to learn or to keep, such as rotary position embeddings."""
+    """Blocks of a user's own that hold nothing to learn, such as rotary position embeddings."""
+    parts = {name: root.get_submodule(name) for name in blocks}
     return frozenset(
-        name
-        for name in blocks
-        if not is_operation(part := root.get_submodule(name))
-        and not part.state_dict(keep_vars=True)
-        and not list(part.parameters())
+        name for name, part in parts.items() if not is_operation(part) and not list(part.parameters())
     )
 
 

@@ -39,18 +39,12 @@ class Places:
     @cached_property
     def crossing(self) -> list[list[fx.Node]]:
         """What crosses at each place, from 0 on."""
-        alive = {n: None for n in self.flow.graph.nodes if n.op == "placeholder" and self.program.last_use(n)}
-        found = [list(alive)]
-        for place, node in enumerate(self.operations, start=1):
-            if node not in self.flow.replicable:
-                alive[node] = None
-            alive = {n: None for n in alive if self.program.last_use(n) > place}
-            found.append(list(alive))
-        return found
+        return [self.program.frontier(place) for place in range(len(self.operations) + 1)]
 
     def activations(self, place: int) -> int:
-        """How many tensors with a gradient cross."""
-        return sum(node in self.flow.activations for node in self.crossing[place])
+        """How many tensors with a gradient cross; in a part that has none, how many activations."""
+        crossing = [node for node in self.crossing[place] if node in self.flow.activations]
+        return sum(node in self.flow.facts.learning for node in crossing) or len(crossing)
 
     def bits(self, place: int) -> int:
         """How much crosses."""

@@ -23,13 +23,14 @@ from cutwater.model.graphs import is_same, whole, with_weights_at_their_use
 from cutwater.model.layers import Layered
 from cutwater.model.naming import name_layers
 from cutwater.model.observe import observe, remove_unused, spread_groups
+from cutwater.model.program import Forward
 from cutwater.model.trace_export import trace_export, trace_export_unseen
 from cutwater.model.trace_fx import trace_fx
 from cutwater.model.untouched import in_mode, untouched
 from cutwater.model.verify import MismatchError, check_runs, verify
 
 GRANULARITIES = ("block", "fine")
-Trace = Callable[[nn.Module, Example, frozenset[str], bool], fx.Graph]
+Trace = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]
 
 
 def layered(
@@ -90,6 +91,9 @@ class _Search:
             self.blind = True
         single, larger = self.example.with_batch(1), self.example.with_batch(self.example.batch + 1)
         self.checked = [self.example, *(e for e in (larger, single) if self._runs(e))]
+        shorter = self.example.shortened()
+        self.shorter = shorter if shorter is not None and self._runs(shorter) else None
+        self.sizes = [e for e in (*self.checked, self.shorter) if e is not None and e is not single]
 
     def run(self) -> Layered:
         """The layers by the first attempt that succeeds."""
@@ -119,7 +123,7 @@ class _Search:
 
     def _layers(self, attempt: _Attempt) -> Layered:
         train, evaluate, blocks = self._graphs(attempt)
-        exact = self._verify(train, evaluate, self.checked)
+        self._verify(whole(train), whole(evaluate), self.checked)
         seen = self._varied(train, evaluate)
         train_places = self._places(train, seen, training=True)
         same = evaluate is train
@@ -127,9 +131,14 @@ class _Search:
         cuts = find_cuts(train_places, eval_places, blocks if self.granularity == "block" else None)
         if not cuts and attempt.widens:
             raise RuntimeError("what can't be traced leaves no place for a cut")
-        names = name_layers(train_places.segments([place for place, _ in cuts]))
+        segments = train_places.segments([place for place, _ in cuts])
+        names = name_layers(segments, train_places.flow.stateful)
         train_program = grouped(train_places, [place for place, _ in cuts])
         eval_program = train_program if same else grouped(eval_places, [place for _, place in cuts])
+        depth = len(names)
+        train_forward = train_program.compile(0, depth)
+        eval_forward = train_forward if same else eval_program.compile(0, depth)
+        exact = self._verify(train_forward, eval_forward, [self.example])
         return Layered(self.module, names, train_program, eval_program, exact)
 
     def _graphs(self, attempt: _Attempt) -> tuple[fx.Graph, fx.Graph, frozenset[str]]:
@@ -137,7 +146,7 @@ class _Search:
         while True:
             try:
                 train, evaluate = (
-                    with_weights_at_their_use(attempt.trace(self.module, self.example, blocks, mode))
+                    with_weights_at_their_use(attempt.trace(self.module, self.sizes, blocks, mode))
                     for mode in (True, False)
                 )
                 return train, train if is_same(train, evaluate) else evaluate, blocks
@@ -147,20 +156,17 @@ class _Search:
                     raise
                 blocks = frozenset(b for b in blocks if not b.startswith(f"{path}.")) | {path}
 
-    def _verify(self, train: fx.Graph, evaluate: fx.Graph, examples: Sequence[Example]) -> bool:
-        return verify(self.module, whole(evaluate), whole(train), examples, blind=self.blind)
+    def _verify(self, train: Forward, evaluate: Forward, examples: Sequence[Example]) -> bool:
+        return verify(self.module, evaluate, train, examples, blind=self.blind)
 
     def _varied(self, train: fx.Graph, evaluate: fx.Graph) -> list[Example]:
         """Inputs of different sizes, from which to see what depends on which size."""
-        seen = [e for e in self.checked if e.batch >= self.example.batch]
-        shorter = self.example.shortened()
-        if shorter is not None and self._runs(shorter):
+        if self.shorter is not None:
             try:
-                self._verify(train, evaluate, [shorter])
+                self._verify(whole(train), whole(evaluate), [self.shorter])
             except MismatchError:
-                return seen  # the trace holds for this size only
-            seen.append(shorter)
-        return seen
+                return [e for e in self.sizes if e is not self.shorter]  # the trace holds for this size only
+        return self.sizes
 
     def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
         facts = observe(self.module, graph, examples, training)

@@ -9,12 +9,20 @@ from cutwater.model.layers import Layer
 from cutwater.model.program import SCOPE
 
 
-def name_layers(segments: Sequence[Sequence[fx.Node]]) -> tuple[Layer, ...]:
-    """Name each run of operations after what it ends with, or after the part of the model that it is."""
-    calls = [[str(node.target) for node in segment if node.op == "call_module"] for segment in segments]
+def name_layers(segments: Sequence[Sequence[fx.Node]], stateful: frozenset[fx.Node]) -> tuple[Layer, ...]:
+    """Name each run of operations after what it ends with, or after the part of the model that it is.
+
+    Modules with something to learn or to keep give the name, where there are any.
+    """
+    calls = [_calls(segment, stateful) for segment in segments]
     totals = Counter(part for inside in calls for path in inside for part in _ancestors(path))
     names = [_name(segment, inside, totals) for segment, inside in zip(segments, calls, strict=True)]
     return tuple(Layer(name) for name in _unique(names))
+
+
+def _calls(segment: Sequence[fx.Node], stateful: frozenset[fx.Node]) -> list[str]:
+    called = [node for node in segment if node.op == "call_module"]
+    return [str(node.target) for node in called if node in stateful] or [str(node.target) for node in called]
 
 
 def _name(segment: Sequence[fx.Node], calls: Sequence[str], totals: Counter[str]) -> str:

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from cutwater.model.example import Example
+from cutwater.model.program import NO_GRAD
 from cutwater.model.sizes import Sizes, computes, reads_metadata
 from cutwater.model.untouched import in_mode, untouched
 
@@ -27,6 +29,8 @@ class Facts:
     """Values that are a plain tuple or list of tensors, from the first run."""
     dtypes: dict[fx.Node, torch.dtype] = field(default_factory=dict)
     storages: dict[fx.Node, int] = field(default_factory=dict)
+    learning: set[fx.Node] = field(default_factory=set)
+    """Tensors that carried a gradient."""
     random: set[fx.Node] = field(default_factory=set)
     changed_by: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Values that were changed in place, each with the last node that did so."""
@@ -77,7 +81,7 @@ def _observed(
     own = [run for run, example in enumerate(examples) if example.is_like(examples[0])]
     facts = Facts(denied=denied, own=own)
     for example in examples:
-        with untouched(module), in_mode(module, training), torch.no_grad():
+        with untouched(module), in_mode(module, training), torch.set_grad_enabled(not facts.tensors):
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
     return facts
 
@@ -95,7 +99,8 @@ class _Observer(fx.Interpreter):
         given = [(node, self.env[node]) for node in n.all_input_nodes if isinstance(self.env[node], Tensor)]
         versions = [tensor._version for _, tensor in given]
         generator = torch.get_rng_state()
-        value = super().run_node(n)
+        with torch.no_grad() if n.meta.get(NO_GRAD) else nullcontext():
+            value = super().run_node(n)
         if n.op == "output":
             self._finish()
             return value
@@ -114,6 +119,8 @@ class _Observer(fx.Interpreter):
             if self.first:
                 self.facts.dtypes[node] = value.dtype
                 self.facts.storages[node] = value.untyped_storage()._cdata
+                if value.requires_grad:
+                    self.facts.learning.add(node)
                 if node.op == "get_attr":
                     self.fetched[node] = value
                     self.versions.setdefault(id(value), value._version)

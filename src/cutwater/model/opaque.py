@@ -4,7 +4,7 @@ So torch.export sees nothing of a block but what goes in and what comes out. The
 autograd functions, whose backward it would lose.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cutwater.model.recall import ForgottenError, Recalled
 from cutwater.model.structure import leaves_in, map_tensors, tensors_in
 
 PLAIN = (bool, int, float, complex, str, slice, torch.dtype, torch.layout, torch.memory_format, type(None))
@@ -30,31 +31,36 @@ class Call:
     inputs: Any
     """(args, kwargs)."""
     output: Any = None
+    twin: Any = None
+    """Equal for calls that must have results of the same shape."""
 
 
 class Recorder:
     """Notes the calls of blocks and autograd functions, and stands in for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, recalled: Mapping[str, Sequence[Recalled]]) -> None:
         self.calls: list[Call] = []
         self.inside = False
+        self.recalled = recalled
 
     def record(
-        self, target: str | Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any
+        self, target: Target, run: Callable[..., Any], args: Any, kwargs: Any, twin: Any = None
     ) -> Any:
-        """One operator in place of ``run(*args, **kwargs)``, and its result."""
+        """One operator in place of ``run(*args, **kwargs)``, and its result.
+
+        Blocks that are built alike say so by the same ``twin``.
+        """
         call = Call(target, (args, kwargs))
         number = len(self.calls)
         self.calls.append(call)
 
         def shapes(tensors: list[Tensor]) -> list[Tensor]:
-            queue = iter(tensors)
-            inner_args, inner_kwargs = map_tensors(lambda _: next(queue), call.inputs)
-            before, self.inside = self.inside, True
             try:
-                call.output = run(*inner_args, **inner_kwargs)
-            finally:
-                self.inside = before
+                call.output = self._from_memory(call, number, tensors)
+            except ForgottenError:
+                call.output = self._from_twin(twin, call)
+                if call.output is None:
+                    call.output = self._by_running(run, call, tensors)
             # An operator may not return its input, which blocks such as dropout do in eval mode.
             return [tensor.clone() for tensor in tensors_in(call.output)]
 
@@ -62,6 +68,35 @@ class Recorder:
         sizes = leaves_in(call.inputs, torch.SymInt)
         made = iter(torch.ops.cutwater.block(number, tensors_in(call.inputs), sizes))
         return map_tensors(lambda _: next(made), call.output)
+
+    def _by_running(self, run: Callable[..., Any], call: Call, tensors: list[Tensor]) -> Any:
+        """The result of a block on tensors without contents."""
+        queue = iter(tensors)
+        args, kwargs = map_tensors(lambda _: next(queue), call.inputs)
+        before, self.inside = self.inside, True
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self.inside = before
+
+    def _from_twin(self, twin: Any, call: Call) -> Any:
+        """The result of a block that is built as another one and takes the same, so it need not run."""
+        if twin is None:
+            return None
+        plain = map_tensors(lambda tensor: (tensor.shape, tensor.stride(), tensor.dtype), call.inputs)
+        for other in self.calls:
+            if other.twin == (twin, str(plain)) and other.output is not None:
+                return map_tensors(torch.empty_like, other.output)
+        call.twin = (twin, str(plain))
+        return None
+
+    def _from_memory(self, call: Call, number: int, tensors: list[Tensor]) -> Any:
+        """The result of a block by what it returned in real runs."""
+        seen = self.recalled.get(call.target, ()) if isinstance(call.target, str) else ()
+        earlier = sum(other.target == call.target for other in self.calls[:number])
+        if earlier >= len(seen) or not tensors:
+            raise ForgottenError("there was no such call")
+        return seen[earlier].like(tensors)
 
 
 _shapes: dict[int, Callable[[list[Tensor]], list[Tensor]]] = {}
@@ -78,12 +113,14 @@ def _block_shapes(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Te
 
 
 @contextmanager
-def opaque(module: nn.Module, blocks: frozenset[str]) -> Iterator[list[Call]]:
+def opaque(
+    module: nn.Module, blocks: frozenset[str], recalled: Mapping[str, Sequence[Recalled]]
+) -> Iterator[list[Call]]:
     """While open, blocks and autograd functions are one operator each; the list notes their calls.
 
     The model's attributes are changed: restore them (see :mod:`cutwater.model.untouched`).
     """
-    recorder = Recorder()
+    recorder = Recorder(recalled)
     for path in blocks:
         _replace_forward(module.get_submodule(path), path, recorder)
 
@@ -113,8 +150,10 @@ def _replace_forward(block: nn.Module, path: str, recorder: Recorder) -> None:
         finally:
             block.__dict__.update(replaced)
 
+    built = tuple((name, tensor.shape, tensor.dtype) for name, tensor in block.named_parameters())
+
     def forward(*args: Any, **kwargs: Any) -> Any:
-        return recorder.record(path, run, args, kwargs)
+        return recorder.record(path, run, args, kwargs, (type(block), built))
 
     block.forward = forward
     # Hooks run where the block runs; left here they would be traced as well.

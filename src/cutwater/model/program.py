@@ -52,7 +52,7 @@ class Program:
 
     def frontier(self, cut: int) -> list[fx.Node]:
         """The values that cross the cut after layer ``cut``, in the order they are made."""
-        return [node for node in self._values if self.layer(node) <= cut < self.last_use(node)]
+        return self._frontiers[cut]
 
     def targets(self, low: int, high: int) -> Iterator[tuple[str, int]]:
         """Names of the submodules and tensors that layers low+1..high use, each with its layer."""
@@ -104,8 +104,18 @@ class Program:
         return self.sizes.at_own_size()
 
     @cached_property
-    def _values(self) -> list[fx.Node]:
-        return [n for n in self.graph.nodes if n.op != "output" and n not in self.replicable]
+    def _frontiers(self) -> list[list[fx.Node]]:
+        """What crosses behind each layer, from 0 on."""
+        made: list[list[fx.Node]] = [[] for _ in range(self.depth + 1)]
+        for node in self.graph.nodes:
+            if node.op != "output" and node not in self.replicable:
+                made[self.layer(node)].append(node)
+        found: list[list[fx.Node]] = []
+        alive: list[fx.Node] = []
+        for cut in range(self.depth + 1):
+            alive = [node for node in (*alive, *made[cut]) if self.last_use(node) > cut]
+            found.append(alive)
+        return found
 
     @cached_property
     def _used_in(self) -> Mapping[fx.Node, set[int]]:
@@ -140,6 +150,8 @@ class _Slice:
             if not wanted or node in self.program.replicable:
                 continue
             if layer != entered:
+                for boundary in range(entered, layer) if entered else ():
+                    self._cross(boundary)
                 self.new.call_function(enter_layer, (layer,))
                 entered = layer
             self._copy(node)
@@ -151,12 +163,23 @@ class _Slice:
             for node in self.program.graph.nodes:
                 if node.op == "placeholder":
                     self.copies[node] = self.new.node_copy(node)
+            if self.high > 1:
+                self._cross(1, inputs=True)
             return
         smashed = self.new.placeholder("smashed")
         for index, node in enumerate(self.crossing):
             alone = len(self.crossing) == 1
             value = smashed if alone else self.new.call_function(operator.getitem, (smashed, index))
             self.copies[node] = self._own(value, node)
+
+    def _cross(self, boundary: int, inputs: bool = False) -> None:
+        """Pass what crosses a boundary through :func:`cross`, whether the model is cut there or not.
+
+        Inputs that cross do so from the start, as either side computes with them.
+        """
+        for node in self.program.frontier(boundary):
+            if node in self.copies and (not inputs or node.op == "placeholder"):
+                self.copies[node] = self.new.call_function(cross, (self.copies[node],))
 
     def _own(self, value: fx.Node, node: fx.Node) -> fx.Node:
         """What crossed belongs to the sender, and autograd forbids to change a leaf: change a copy."""
@@ -213,6 +236,7 @@ class _Slice:
         if self.high == self.program.depth:
             (output,) = (node for node in self.program.graph.nodes if node.op == "output")
             return fx.node.map_arg(output.args[0], self._copy)
+        self._cross(self.high)
         crossing = [self._copy(node) for node in self.program.frontier(self.high)]
         return crossing[0] if len(crossing) == 1 else tuple(crossing)
 
@@ -241,6 +265,32 @@ def chain(
         value = made
     graph.output(value)
     return Program(graph, layer_of, changed_by=changed_by)
+
+
+class _Crossing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        dense = value.contiguous()
+        return dense.detach() if dense is value else dense
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0].contiguous()
+
+
+def cross(value: Any) -> Any:
+    """A value as it arrives on the other side, and its gradient as it comes back: contiguous in memory.
+
+    torch's kernels add up in another order for another layout. As every boundary between layers gives both
+    ways the layout that a network would, the bits are the same wherever the model is cut.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            return value
+        if value.requires_grad:
+            return _Crossing.apply(value)  # type: ignore[no-untyped-call]
+        return value.contiguous()
+    return tuple(cross(part) for part in value) if isinstance(value, tuple) else value
 
 
 def expect_shape(value: torch.Tensor, lengths: Sequence[int | None]) -> None:

@@ -8,7 +8,7 @@ its results (:mod:`cutwater.model.opaque`); in the graph it becomes a call of th
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from io import StringIO
 from typing import Any
@@ -21,21 +21,30 @@ from torch.overrides import TorchFunctionMode
 from cutwater.model.example import Example
 from cutwater.model.opaque import opaque
 from cutwater.model.rebuild import rebuild
+from cutwater.model.recall import recall
 from cutwater.model.structure import tensors_in
 from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
 def trace_export(
-    module: nn.Module, example: Example, blocks: frozenset[str], training: bool, unseen: bool = False
+    module: nn.Module,
+    examples: Sequence[Example],
+    blocks: frozenset[str],
+    training: bool,
+    unseen: bool = False,
 ) -> fx.Graph:
     """The graph of a model's forward in train or eval mode.
 
-    ``unseen`` hides from the model that it is being traced: some do otherwise then, such as Hugging Face's,
-    which make masks that nothing needs.
+    The first example is traced; the others show how sizes vary. ``unseen`` hides from the model that it is
+    being traced: some do otherwise then, such as Hugging Face's, which make masks that nothing needs.
     """
-    example = example.with_batch(max(example.batch, 2))
+    example = examples[0].with_batch(max(examples[0].batch, 2))
     before = outside_state()
-    with untouched(module), in_mode(module, training), opaque(module, blocks) as calls:
+    try:
+        recalled = recall(module, blocks, examples, training)
+    except Exception:
+        recalled = {}  # without contents the model may not run, yet it may well be traced
+    with untouched(module), in_mode(module, training), opaque(module, blocks, recalled) as calls:
         entry, outputs = _entry(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
         with _quietly():
@@ -47,10 +56,10 @@ def trace_export(
 
 
 def trace_export_unseen(
-    module: nn.Module, example: Example, blocks: frozenset[str], training: bool
+    module: nn.Module, examples: Sequence[Example], blocks: frozenset[str], training: bool
 ) -> fx.Graph:
     """The same, with the model unaware."""
-    return trace_export(module, example, blocks, training, unseen=True)
+    return trace_export(module, examples, blocks, training, unseen=True)
 
 
 def _entry(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:

@@ -17,11 +17,13 @@ from cutwater.model.program import NO_GRAD, SCOPE
 from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
-def trace_fx(module: nn.Module, example: Example, blocks: frozenset[str], training: bool) -> fx.Graph:
-    """The graph of a model's forward in train or eval mode."""
+def trace_fx(
+    module: nn.Module, examples: Sequence[Example], blocks: frozenset[str], training: bool
+) -> fx.Graph:
+    """The graph of a model's forward in train or eval mode; the first example says what it takes."""
     with untouched(module), in_mode(module, training), autograd_functions_kept(_keep_call):
         before = _generators()
-        graph: fx.Graph = _Tracer(example, blocks).trace(module)
+        graph: fx.Graph = _Tracer(examples[0], blocks).trace(module)
         if _generators() != before:
             raise DrawError("")
     return graph
