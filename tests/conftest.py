@@ -1,11 +1,17 @@
 """What all tests share: one torch thread each, so that runs side by side stay deterministic and fair."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests in parallel are told of 80 columns; what the commands print into a pipe has no such limit.
+os.environ.pop("COLUMNS", None)
+# A job in the background ignores interrupts, and its children inherit that; some tests interrupt theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).resolve()
 

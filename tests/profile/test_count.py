@@ -235,7 +235,7 @@ def test_a_profile_reads_back_equal_from_json(v2_m):
     ("changes", "words"),
     [
         ({"count": "exakt"}, "did you mean 'exact'"),
-        ({"optimizer": "adma"}, "did you mean 'adam'"),
+        ({"optimizer": "adamm"}, "did you mean 'adam'"),
         ({"batch_size": 0}, "batch size 0"),
         ({"kappa": 4.7}, "the exact count finds it itself"),
         ({"count": "paper", "kappa": 0.0}, "above zero"),
