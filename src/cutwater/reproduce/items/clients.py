@@ -178,7 +178,7 @@ def claims(values: Clients) -> list[Claim]:
         Claim(
             claim="Clients that share the server finish together",
             paper="roughly the same latency",
-            ours=f"within {sfl.apart:.1e} s",
+            ours="to the microsecond" if sfl.apart < 1e-6 else f"within {sfl.apart:.2g} s",
             holds=sfl.apart < 1e-3 * sfl.latency,
             why="Lemma 3, for any fleet: shares are chosen for one T. Shares planned on the fitted curves "
             "instead of the true costs would leave them some seconds apart.",

@@ -90,10 +90,11 @@ def draw(values: Kappa) -> "Figure":
     times.set_ylim(0, 1.35 * backward.max())
     times.legend(loc="upper right", ncols=2)
     ratio.plot(number, backward / forward, "o", color="#555555", markersize=2.6)
-    ratio.axhline(values.kappa, color="#222222", linewidth=1, label=f"median here: {values.kappa:.2f}")
-    theirs = f"explains the paper's seconds: {values.kappa_of_the_paper}"
+    ratio.axhline(values.kappa, color="#222222", linewidth=1, label=f"here: {values.kappa:.2f}")
+    theirs = f"in the paper's seconds: {values.kappa_of_the_paper}"
     ratio.axhline(values.kappa_of_the_paper, color="#D55E00", linewidth=1, linestyle="--", label=theirs)
     ratio.legend(loc="upper right", ncols=2, columnspacing=1.0)
+    ratio.locator_params(axis="x", integer=True)
     ratio.set(xlabel="repetition", ylabel=r"$\kappa$ = backward" + "\n/ forward")
     ratio.set_ylim(0, 1.5 * max(values.kappa_of_the_paper, float((backward / forward).max())))
     return figure

@@ -160,7 +160,7 @@ def claims(values: Sweep) -> list[Claim]:
         Claim(
             claim="With a larger server the round gets shorter because more clients share it",
             paper="more and more clients share the server",
-            ours=f"{values.sharing[0]} clients at 100 GFLOPS, {values.sharing[-1]} at 9,000 GFLOPS",
+            ours=f"{values.sharing[0]} at 100 GFLOPS, {values.sharing[-1]} at 9,000 GFLOPS",
             holds=falling and sharing and values.sharing[-1] > values.sharing[0],
             why="At the optimum. Algorithm 1 as written gains nothing below "
             f"{values.idle_below + 100:,.0f} GFLOPS: cut L is absorbing.",
