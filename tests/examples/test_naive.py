@@ -90,8 +90,8 @@ def test_fedavg_takes_the_same_time(study, costs):
 
 
 def test_three_rounds_have_the_same_bits(study):
-    """Each step is the same arithmetic in the same order, and the averages, double there and exact here, round
-    to the same float32 numbers; the hash says that all bits agree."""
+    """Each step is the same arithmetic in the same order; averages, in double there and exact here, round to
+    the same float32 numbers. The hash says that all bits agree."""
     model, digests = naive.make_model(), []
     steps = run(study)
     for step in steps:

@@ -25,7 +25,7 @@ MODELS = {
 OPTIMIZERS = {
     "sgd": {"optimizer": "sgd"},
     "momentum": {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 1e-4},
-    "adam": {"optimizer": "adam", "lr": 1e-3},
+    "adam": {"optimizer": "adam"},
 }
 ROUNDS = 3
 
@@ -51,9 +51,7 @@ def study(model: str, optimizer: str) -> Study:
         clients,
         Server(20e9),
         Session(steps=2, batch_size=4),
-        train=TrainSettings(
-            clients_per_round=2, seed=3, evaluate_every=99, **{"lr": 1e-3, **OPTIMIZERS[optimizer]}
-        ),
+        train=TrainSettings(clients_per_round=2, seed=3, evaluate_every=99, lr=1e-4, **OPTIMIZERS[optimizer]),
         share_out=DataSettings(partition="iid"),
     )
 
