@@ -92,12 +92,6 @@ def read_example(module: nn.Module, example_inputs: Any) -> Example:
             f"the example inputs are {kinds}, but must be a tensor, a tuple of tensors, or a dict of "
             f"tensors by the names that {type(module).__name__}.forward gives them"
         )
-    if any(
-        isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())
-    ):
-        raise ModelError(
-            f"{type(module).__name__} has parameters without a shape: run it once on the example first"
-        )
     names = tuple(map(str, example_inputs)) if keywords else _positional_names(module, len(given))
     accepted = inspect.signature(module.forward).parameters
     settings = {key: value for key, value in QUIET.items() if key in accepted and key not in names}
