@@ -5,15 +5,26 @@ import os
 import sys
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutwater.errors import CutwaterError
 
-# In a pipe there is no width to keep to, and no cell of a table may be cut short.
-_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
 
-out = Console(highlight=False, width=_WIDTH)
+class _Out(Console):
+    """A console that, in a pipe, has no width to keep to: no cell of a table may be cut short there."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        limited = self.is_terminal or "COLUMNS" in os.environ
+        return super().size if limited else ConsoleDimensions(200, 25)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
+
+out = _Out(highlight=False)
 """Results for people."""
 err = Console(stderr=True, highlight=False)
 """Progress and complaints: never mixed into results."""

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# NaN never occurs and sums may be regrouped (that is what lets the cut loop use vector units); infinities do
-# occur, so the flag that would assume them away stays off.
+# Strict floating point: what sums are regrouped to depends on how a machine compiles them, and a plan must have
+# the same bits in every process.
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc", "contract"}
+    cache=True, nogil=True, error_model="numpy"
 )
 
 
