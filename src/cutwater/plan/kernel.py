@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Strict floating point: what sums are regrouped to depends on how a machine compiles them, and a plan must have
+# Strict floating point: how sums are regrouped depends on how they are compiled, and a plan must have
 # the same bits in every process.
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
     cache=True, nogil=True, error_model="numpy"
