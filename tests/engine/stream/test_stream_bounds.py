@@ -1,5 +1,7 @@
 """What a client can cost the server: bounded memory, bounded time, and nothing left behind."""
 
+import ctypes
+import gc
 import os
 import socket
 import time
@@ -21,7 +23,14 @@ MIB = 1 << 20
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
+    """Bytes of memory that this process has now, less what it has freed and the allocator still holds.
+
+    Hundreds of tests run in this process, and what they leave in the allocator comes and goes.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -138,9 +147,9 @@ def test_what_was_refused_is_not_kept() -> None:
 
         refuse(30)
         before = resident()
-        refuse(60)
-        assert len(server.records()) == 90
-        assert resident() - before < 20 * MIB, "sixty steps of 1 MiB were refused, and their records kept"
+        refuse(150)
+        assert len(server.records()) == 180
+        assert resident() - before < 50 * MIB, "150 steps of 1 MiB were refused, and their records kept"
 
 
 def test_sessions_leave_no_threads_and_no_descriptors_behind() -> None:
