@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -198,15 +200,19 @@ def flower(repetitions: int) -> list[Line]:
     rounds = Rounds(subject, 2)
     theirs: list[float] = []
     ours: list[float] = []
+    count = max(2, repetitions // 2)
     try:
         rounds()
         for _ in range(3):
             # Each repetition of Flower is a process of its own, whose start does not count.
-            theirs += _flower_rounds(max(2, repetitions // 2))
-            for _ in range(max(2, repetitions // 2)):
+            seconds, weights = _flower_rounds(count)
+            theirs += seconds
+            for _ in range(count):
                 began = time.perf_counter()
                 rounds()
                 ours.append(time.perf_counter() - began)
+            if len(theirs) == count:
+                _check_same_job(rounds.progress.state, weights)
     finally:
         rounds.engine.close()
     ratio = statistics.median(theirs) / statistics.median(ours)
@@ -214,15 +220,25 @@ def flower(repetitions: int) -> list[Line]:
     return [Line(what, ratio, 3.0, False, detail)]
 
 
-def _flower_rounds(count: int) -> list[float]:
+def _flower_rounds(count: int) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Seconds of each round but the first, and the weights after the last."""
     with tempfile.TemporaryDirectory() as home:
-        environment = {**os.environ, **QUIET, "FLWR_HOME": home}
-        command = [sys.executable, __file__, "--flower-rounds", str(count)]
+        weights = Path(home) / "weights.npz"
+        # Ray's workers find this module by its name.
+        environment = {**os.environ, **QUIET, "FLWR_HOME": home, "PYTHONPATH": str(Path(__file__).parent)}
+        command = [sys.executable, __file__, "--flower-rounds", str(count), "--weights", str(weights)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"Flower's simulation failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+        if done.returncode or not weights.exists():
+            sys.exit(f"Flower's simulation failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found, dict(np.load(weights, allow_pickle=False))
+
+
+def _check_same_job(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, np.ndarray]) -> None:
+    """Flower averages in another order, so the last digits differ; nothing else may."""
+    for name, tensor in ours.items():
+        if not np.allclose(tensor.numpy(), theirs[name], rtol=1e-3, atol=1e-5):
+            sys.exit(f"Flower's simulation did another job than ours: {name} differs after the same rounds")
 
 
 @lru_cache
@@ -230,10 +246,10 @@ def flower_job():
     """Model and partition, made once in each of Flower's worker processes."""
     torch.set_num_threads(1)
     subject = study()
-    return model().train(), subject, {name: k for k, name in enumerate(subject.fleet.names)}
+    return model().train(), subject
 
 
-def run_flower(count: int) -> None:
+def run_flower(count: int, weights: str) -> None:
     """FedAvg with Flower's message API: the same model, samples, mini-batches and averages."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -245,7 +261,8 @@ def run_flower(count: int) -> None:
 
     @client.train()
     def train(message, context):
-        net, subject, _ = flower_job()
+        # By name: what Ray sends to its workers by value can't hold a cache.
+        net, subject = import_module("train").flower_job()
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
         name = subject.fleet.names[int(context.node_config["partition-id"])]
@@ -262,12 +279,14 @@ def run_flower(count: int) -> None:
     @server.main()
     def main(grid, context):
         strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
-        strategy.start(
+        result = strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(model().state_dict()),
             num_rounds=count + 1,
             evaluate_fn=lambda round_, arrays: moments.append(time.perf_counter()),
         )
+        state = result.arrays.to_torch_state_dict()
+        np.savez(weights, **{name: tensor.numpy() for name, tensor in state.items()})
 
     run_simulation(
         server,
@@ -331,13 +350,14 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--flower-rounds", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--weights", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.peak:
         report_peak(*map(int, given.peak.split(",")))
         return
     if given.flower_rounds:
-        run_flower(given.flower_rounds)
+        run_flower(given.flower_rounds, given.weights)
         return
     console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", style="dim")
     lines = [line for part in given.only.split(",") for line in PARTS[part](given.repetitions)]

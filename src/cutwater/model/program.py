@@ -267,15 +267,8 @@ def chain(
     return Program(graph, layer_of, changed_by=changed_by)
 
 
-class _Crossing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        dense = value.contiguous()
-        return dense.detach() if dense is value else dense
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return gradients[0].contiguous()
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.contiguous()
 
 
 def cross(value: Any) -> Any:
@@ -287,9 +280,12 @@ def cross(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
             return value
-        if value.requires_grad:
-            return _Crossing.apply(value)  # type: ignore[no-untyped-call]
-        return value.contiguous()
+        dense = value.contiguous()
+        if dense.requires_grad:
+            # A leaf (a parameter that is handed on) outlives the step, and would keep the hook.
+            dense = dense.view_as(dense) if dense.is_leaf else dense
+            dense.register_hook(_dense)
+        return dense
     return tuple(cross(part) for part in value) if isinstance(value, tuple) else value
 
 
