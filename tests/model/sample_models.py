@@ -311,6 +311,27 @@ class Deciding(nn.Module):
         return self.head(x)
 
 
+class Shifted(nn.Module):
+    """Tokens written into a new tensor in several steps, as decoders shift their labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.source = nn.Embedding(11, 8)
+        self.blocks = nn.ModuleList([Feed(), Feed()])
+        self.target = nn.Embedding(11, 8)
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, tokens):
+        shifted = torch.zeros_like(tokens)
+        shifted[:, 1:] = tokens[:, :-1].clone()
+        shifted[:, 0] = 3
+        shifted.masked_fill_(shifted == 0, 1)
+        x = self.source(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x * self.target(shifted))
+
+
 class Router(nn.Module):
     """Sends each token to one of several experts, and skips those that get none."""
 

@@ -46,6 +46,7 @@ CASES = {
             "head",
         ],
     ),
+    models.Shifted: (TOKENS, ["source", "blocks.0", "blocks.1", "target", "head"]),
     models.Permuting: (IMAGES, ["patches", "norm", "blocks.0", "blocks.1", "head"]),
     models.Noisy: (VECTORS, ["first", "second", "third", "last"]),
     models.Deep: (VECTORS, ["stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "head"]),

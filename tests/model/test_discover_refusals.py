@@ -100,6 +100,33 @@ def test_inputs_are_asked_for_and_must_be_tensors():
         cutwater.layered(models.Deep(), VECTORS, granularity="coarse")
 
 
+def test_parameters_without_a_shape_are_asked_for():
+    with pytest.raises(ModelError, match="Sequential has parameters without a shape"):
+        cutwater.layered(nn.Sequential(nn.LazyLinear(3)), VECTORS)
+
+
+def test_a_size_that_only_the_example_had_is_checked_on_the_server():
+    class Grid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches = nn.Conv2d(3, 6, 2, 2)
+            self.mix = nn.Linear(6, 6)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            x = self.patches(x)
+            height, width = x.shape[2:]
+            x = self.mix(x.flatten(2).transpose(1, 2))  # height and width are no longer in the shape
+            x = x.transpose(1, 2).unflatten(2, (height, width))
+            return self.head(x.amax(2).mean(2))
+
+    layered = cutwater.layered(Grid(), torch.randn(2, 3, 8, 8))
+    client, server = layered.split(1)
+    check_every_cut(layered, torch.randn(2, 3, 8, 8))
+    with pytest.raises(ModelError, match=r"smashed data of shape \(None, .* take it apart with an example"):
+        server(client(torch.randn(2, 3, 12, 12)))
+
+
 def test_a_forward_that_holds_for_one_batch_size_only_is_refused():
     class Baked(models.WithAuxiliary):
         def forward(self, x):

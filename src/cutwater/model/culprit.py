@@ -44,11 +44,11 @@ def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str
 
 
 def _most_telling(failures: Sequence[Exception]) -> Exception:
-    """First export's word on a decision by data, as fx takes any question about a shape for one."""
-    exported = [failure for failure in failures if not isinstance(_origin(failure), TraceError)]
-    deciding = [failure for failure in exported if _decides_by_data(failure)]
+    """A decision by data, a wrong result, or else what was said first."""
+    seen = [failure for failure in failures if not isinstance(_origin(failure), TraceError)]
+    deciding = [failure for failure in seen if _decides_by_data(failure)]
     wrong = [failure for failure in failures if isinstance(failure, MismatchError)]
-    return [*deciding, *wrong, *exported, *failures][0]
+    return [*deciding, *wrong, *failures][0]
 
 
 def _decides_by_data(error: BaseException) -> bool:

@@ -97,15 +97,17 @@ class _Search:
 
     def run(self) -> Layered:
         """The layers by the first attempt that succeeds."""
-        failures: list[Exception] = []
+        by_fx: list[Exception] = []
+        by_export: list[Exception] = []
         for attempt in self._attempts():
-            if not self._is_worth_trying(attempt, failures):
+            if not self._is_worth_trying(attempt, [*by_export, *by_fx]):
                 continue
             try:
                 return self._layers(attempt)
             except Exception as failure:
-                failures.append(failure)
-        raise refusal(self.module, failures) from failures[-1]
+                (by_fx if attempt.trace is trace_fx else by_export).append(failure)
+        # What export says comes first, as fx takes any question about a shape for one about data.
+        raise refusal(self.module, [*by_export, *by_fx]) from by_export[0]
 
     def _attempts(self) -> Iterator[_Attempt]:
         blocks = find_blocks(self.module) if self.granularity == "block" else find_operations(self.module)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from cutwater.errors import ModelError
 
@@ -91,6 +92,11 @@ def read_example(module: nn.Module, example_inputs: Any) -> Example:
         raise ModelError(
             f"the example inputs are {kinds}, but must be a tensor, a tuple of tensors, or a dict of "
             f"tensors by the names that {type(module).__name__}.forward gives them"
+        )
+    lazy = (UninitializedParameter, UninitializedBuffer)
+    if any(isinstance(tensor, lazy) for tensor in (*module.parameters(), *module.buffers())):
+        raise ModelError(
+            f"{type(module).__name__} has parameters without a shape: run it once on the example first"
         )
     names = tuple(map(str, example_inputs)) if keywords else _positional_names(module, len(given))
     accepted = inspect.signature(module.forward).parameters

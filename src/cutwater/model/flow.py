@@ -77,7 +77,7 @@ def analyse(module: nn.Module, graph: fx.Graph, facts: Facts) -> Flow:
     roots = _roots(graph, facts, learned)
     entries = _entries(graph, learned)
     replicable = _constants(module, graph, facts)
-    replicable |= _worth_recomputing(facts, learned, roots, entries, replicable)
+    replicable |= _worth_recomputing(facts, roots, entries, replicable)
     return Flow(
         graph=graph,
         facts=facts,
@@ -144,10 +144,9 @@ def _entries(graph: fx.Graph, learned: set[fx.Node]) -> list[fx.Node]:
 
 def _constants(module: nn.Module, graph: fx.Graph, facts: Facts) -> set[fx.Node]:
     """Numbers, tensors of the model that never change and aren't learned, and what follows from them."""
-    changers = set(facts.changed_by.values())
     fixed: set[fx.Node] = set(facts.numbers)
     for node in graph.nodes:
-        if node in facts.changed_by or node in changers or node in facts.random:
+        if not _is_steady(facts, node):
             continue
         if node.op == "get_attr":
             learned = isinstance(attribute(module, str(node.target)), nn.Parameter)
@@ -159,11 +158,7 @@ def _constants(module: nn.Module, graph: fx.Graph, facts: Facts) -> set[fx.Node]
 
 
 def _worth_recomputing(
-    facts: Facts,
-    learned: set[fx.Node],
-    roots: dict[fx.Node, Nodes],
-    entries: list[fx.Node],
-    constants: set[fx.Node],
+    facts: Facts, roots: dict[fx.Node, Nodes], entries: list[fx.Node], constants: set[fx.Node]
 ) -> set[fx.Node]:
     """Masks and the like, where the input they come from is smaller: it crosses instead.
 
@@ -194,16 +189,20 @@ def _data(facts: Facts, roots: dict[fx.Node, Nodes], entries: list[fx.Node]) -> 
 
 def _cone(facts: Facts, roots: dict[fx.Node, Nodes], constants: set[fx.Node]) -> list[fx.Node]:
     """Operations that any side could repeat, given the inputs."""
-    known = set(constants)
-    changers = set(facts.changed_by.values())
+    known = constants | {n for n in roots if n.op == "placeholder" and n not in facts.changed_by}
     found = []
     for node in roots:
-        steady = node not in facts.random and node not in facts.changed_by and node not in changers
-        given = all(n in known or n.op == "placeholder" for n in node.all_input_nodes)
-        if node not in known and node.op in ("call_function", "call_method") and steady and given:
+        given = all(n in known for n in node.all_input_nodes)
+        called = node not in known and node.op in ("call_function", "call_method")
+        if called and given and _is_steady(facts, node):
             known.add(node)
             found.append(node)
     return found
+
+
+def _is_steady(facts: Facts, node: fx.Node) -> bool:
+    """Whether an operation gives the same whenever and wherever it is repeated."""
+    return not (node in facts.random or node in facts.changed_by or node in facts.changers)
 
 
 def _data_until(

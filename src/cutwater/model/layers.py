@@ -101,8 +101,11 @@ class Layered:
     train_program: Program
     eval_program: Program
     exact: bool = True
-    """Whether the whole computes the very bits of the module's own forward, or the same function by other
-    kernels of torch (attention has one of its own for input without padding). Cuts never differ."""
+    """False where the whole was seen to differ from the module's own forward by rounding.
+
+    It is the same function then, by other kernels of torch: attention has one of its own for input without
+    padding, and sums add up in another order for each layout in memory. From cut to cut nothing differs.
+    """
 
     def __post_init__(self) -> None:
         for program in (self.train_program, self.eval_program):

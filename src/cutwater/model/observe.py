@@ -34,6 +34,8 @@ class Facts:
     random: set[fx.Node] = field(default_factory=set)
     changed_by: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Values that were changed in place, each with the last node that did so."""
+    changers: set[fx.Node] = field(default_factory=set)
+    """All nodes that changed a value in place."""
     drifting: set[fx.Node] = field(default_factory=set)
     """Tensors of the model that a run changes, such as running statistics."""
     returned: set[fx.Node] = field(default_factory=set)
@@ -83,6 +85,10 @@ def _observed(
     for example in examples:
         with untouched(module), in_mode(module, training), torch.set_grad_enabled(not facts.tensors):
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
+    # What is not the same kind of value in every run is neither a tensor nor a number to rely on.
+    for seen in (facts.tensors, facts.numbers):
+        for node in [node for node, runs in seen.items() if len(runs) != len(examples)]:
+            del seen[node]
     return facts
 
 
@@ -147,6 +153,7 @@ class _Observer(fx.Interpreter):
 
     def _changed(self, tensor: Tensor, by: fx.Node) -> None:
         storage = tensor.untyped_storage()._cdata
+        self.facts.changers.add(by)
         for node, seen in self.facts.storages.items():
             if seen == storage:
                 self.facts.changed_by[node] = by
@@ -160,8 +167,7 @@ class _Observer(fx.Interpreter):
 def spread_groups(graph: fx.Graph, facts: Facts) -> bool:
     """Take tuples of tensors apart where they are made, so that tensors cross cuts; whether any was."""
     for node, group in facts.groups.items():
-        index_of = {id(part): index for index, part in enumerate(group)}
-        if len(index_of) != len(group) or not all(isinstance(part, (Tensor, type(None))) for part in group):
+        if not all(isinstance(part, (Tensor, type(None))) for part in group):
             continue
         users = list(node.users)
         with graph.inserting_after(node):
@@ -187,13 +193,12 @@ def _use_parts(graph: fx.Graph, user: fx.Node, node: fx.Node, parts: Any) -> Non
 
 def remove_unused(graph: fx.Graph, facts: Facts) -> bool:
     """Leave out what is computed and never used; whether there was any."""
-    changers = set(facts.changed_by.values())
     removed = False
     for node in reversed(list(graph.nodes)):
         home = getattr(node.target, "__module__", "") or ""
         pure = node.op == "call_method" or home.startswith(("torch", "_operator", "builtins"))
         called = node.op in ("call_function", "call_method")
-        if called and pure and not node.users and node not in changers and node not in facts.random:
+        if called and pure and not node.users and node not in facts.changers and node not in facts.random:
             graph.erase_node(node)
             removed = True
     return removed
