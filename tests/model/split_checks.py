@@ -5,8 +5,8 @@ import copy
 import torch
 
 import cutwater
+from cutwater.model.discovery.structure import tensors_in
 from cutwater.model.randomness import random_stream
-from cutwater.model.structure import tensors_in
 
 
 def as_call(inputs):

@@ -13,21 +13,21 @@ import torch
 from torch import fx, nn
 
 from cutwater.errors import ModelError
-from cutwater.model.blocks import find_blocks, find_glue, find_operations
-from cutwater.model.boundaries import Places, find_cuts, grouped
-from cutwater.model.chains import explicit_chain, is_row, row_of
-from cutwater.model.culprit import inner_culprit, refusal
-from cutwater.model.example import Example, read_example
-from cutwater.model.flow import analyse, hoist
-from cutwater.model.graphs import is_same, whole, with_weights_at_their_use
+from cutwater.model.discovery.blocks import find_blocks, find_glue, find_operations
+from cutwater.model.discovery.boundaries import Places, find_cuts, grouped
+from cutwater.model.discovery.chains import explicit_chain, is_row, row_of
+from cutwater.model.discovery.culprit import inner_culprit, refusal
+from cutwater.model.discovery.example import Example, read_example
+from cutwater.model.discovery.flow import analyse, hoist
+from cutwater.model.discovery.graphs import is_same, whole, with_weights_at_their_use
+from cutwater.model.discovery.naming import name_layers
+from cutwater.model.discovery.observe import observe, remove_unused, spread_groups
+from cutwater.model.discovery.trace_export import trace_export, trace_export_unseen
+from cutwater.model.discovery.trace_fx import trace_fx
+from cutwater.model.discovery.untouched import in_mode, untouched
+from cutwater.model.discovery.verify import MismatchError, check_runs, verify
 from cutwater.model.layers import Layered
-from cutwater.model.naming import name_layers
-from cutwater.model.observe import observe, remove_unused, spread_groups
 from cutwater.model.program import Forward
-from cutwater.model.trace_export import trace_export, trace_export_unseen
-from cutwater.model.trace_fx import trace_fx
-from cutwater.model.untouched import in_mode, untouched
-from cutwater.model.verify import MismatchError, check_runs, verify
 
 GRANULARITIES = ("block", "fine")
 Trace = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]

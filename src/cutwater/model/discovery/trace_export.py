@@ -3,7 +3,7 @@
 torch.export runs the model's own code on tensors without contents but with symbolic sizes, so it follows code
 that asks for types and shapes, as Hugging Face's models do. Left to itself it would flatten the whole model
 and bake its mode in. So each block is replaced, while tracing, by one operator that only knows the shapes of
-its results (:mod:`cutwater.model.opaque`); in the graph it becomes a call of the block again.
+its results (:mod:`cutwater.model.discovery.opaque`); in the graph it becomes a call of the block again.
 """
 
 import logging
@@ -18,12 +18,12 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.overrides import TorchFunctionMode
 
-from cutwater.model.example import Example
-from cutwater.model.opaque import opaque
-from cutwater.model.rebuild import rebuild
-from cutwater.model.recall import recall
-from cutwater.model.structure import tensors_in
-from cutwater.model.untouched import in_mode, outside_state, untouched
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.opaque import opaque
+from cutwater.model.discovery.rebuild import rebuild
+from cutwater.model.discovery.recall import recall
+from cutwater.model.discovery.structure import tensors_in
+from cutwater.model.discovery.untouched import in_mode, outside_state, untouched
 
 
 def trace_export(

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.errors import ModelError
-from cutwater.model.example import Example
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.structure import tensors_in
+from cutwater.model.discovery.untouched import in_mode, outside_state, untouched
 from cutwater.model.program import Forward
-from cutwater.model.structure import tensors_in
-from cutwater.model.untouched import in_mode, outside_state, untouched
 
 Result = dict[str, Tensor | None]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import fx
 
-from cutwater.model.flow import Flow, positions
+from cutwater.model.discovery.flow import Flow, positions
 from cutwater.model.program import Program
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from cutwater.model.example import Example
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.untouched import in_mode, untouched
 from cutwater.model.program import NO_GRAD
 from cutwater.model.sizes import Sizes, computes, reads_metadata
-from cutwater.model.untouched import in_mode, untouched
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout)
 

@@ -13,10 +13,10 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from cutwater.model.example import Example
-from cutwater.model.opaque import PLAIN, Call
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.opaque import PLAIN, Call
+from cutwater.model.discovery.structure import map_leaves, tensors_in
 from cutwater.model.program import NO_GRAD, SCOPE
-from cutwater.model.structure import map_leaves, tensors_in
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym_constrain")
 LARGEST_CONSTANT = 4096

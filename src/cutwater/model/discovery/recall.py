@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutwater.model.example import Example
-from cutwater.model.structure import leaves_in, map_tensors, tensors_in
-from cutwater.model.untouched import in_mode, untouched
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.structure import leaves_in, map_tensors, tensors_in
+from cutwater.model.discovery.untouched import in_mode, untouched
 
 Shapes = list[torch.Size]
 

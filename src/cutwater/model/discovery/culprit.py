@@ -11,8 +11,8 @@ from torch import nn
 from torch.fx.proxy import TraceError
 
 from cutwater.errors import ModelError
-from cutwater.model.trace_fx import DrawError
-from cutwater.model.verify import MismatchError, first_line
+from cutwater.model.discovery.trace_fx import DrawError
+from cutwater.model.discovery.verify import MismatchError, first_line
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)

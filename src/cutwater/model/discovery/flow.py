@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from cutwater.model.observe import Facts
+from cutwater.model.discovery.observe import Facts
 from cutwater.model.program import Program
 
 Nodes = frozenset[fx.Node]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutwater.model.recall import ForgottenError, Recalled
-from cutwater.model.structure import leaves_in, map_tensors, tensors_in
+from cutwater.model.discovery.recall import ForgottenError, Recalled
+from cutwater.model.discovery.structure import leaves_in, map_tensors, tensors_in
 
 PLAIN = (bool, int, float, complex, str, slice, torch.dtype, torch.layout, torch.memory_format, type(None))
 """What can be written into a graph as it is."""
@@ -118,7 +118,7 @@ def opaque(
 ) -> Iterator[list[Call]]:
     """While open, blocks and autograd functions are one operator each; the list notes their calls.
 
-    The model's attributes are changed: restore them (see :mod:`cutwater.model.untouched`).
+    The model's attributes are changed: restore them (see :mod:`cutwater.model.discovery.untouched`).
     """
     recorder = Recorder(recalled)
     for path in blocks:

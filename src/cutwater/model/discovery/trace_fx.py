@@ -11,10 +11,10 @@ import torch
 from torch import fx, nn
 from torch.fx.proxy import TraceError
 
-from cutwater.model.example import Example
-from cutwater.model.opaque import as_function, autograd_functions_kept
+from cutwater.model.discovery.example import Example
+from cutwater.model.discovery.opaque import as_function, autograd_functions_kept
+from cutwater.model.discovery.untouched import in_mode, outside_state, untouched
 from cutwater.model.program import NO_GRAD, SCOPE
-from cutwater.model.untouched import in_mode, outside_state, untouched
 
 
 def trace_fx(

@@ -6,10 +6,10 @@ from typing import Any
 from torch import nn
 
 from cutwater.errors import ModelError
-from cutwater.model.blocks import is_operation, is_stage
-from cutwater.model.example import read_example
+from cutwater.model.discovery.blocks import is_operation, is_stage
+from cutwater.model.discovery.example import read_example
+from cutwater.model.discovery.verify import MismatchError, check_runs, verify
 from cutwater.model.layers import Layered, of_chain
-from cutwater.model.verify import MismatchError, check_runs, verify
 
 Step = nn.Module | Callable[[Any], Any] | str
 
