@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from fleet_faults import connected, descendants
 from flower_cases import settings, trained, write_four
 
 from cutwater.engine.flower.audit import audit
@@ -45,39 +46,10 @@ class _Killer:
     def __call__(self) -> None:
         if self.killed or len(read(self.metrics)) != 2:
             return
-        for pid in _descendants(self.fleet.nodes[self.name]):
-            if _connected(pid, self.port):
+        for pid in descendants(self.fleet.nodes[self.name]):
+            if connected(pid, self.port):
                 os.kill(pid, signal.SIGKILL)
                 self.killed = pid
-
-
-def _descendants(root: int) -> list[int]:
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
-
-
-def _connected(pid: int, port: int) -> bool:
-    """Whether a process has a connection to a port of this machine."""
-    try:
-        sockets = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-    except OSError:
-        return False
-    rows = [
-        line.split()
-        for table in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-    ]
-    return any(
-        row[2].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in sockets for row in rows
-    )
 
 
 def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_session(tmp_path, in_process):

@@ -4,10 +4,11 @@ TLS and node authentication are on, telemetry and update checks are off, Flower'
 fleet's own, and nothing is left running or lying about.
 """
 
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +31,10 @@ QUIET = {
 _CONNECTION = "fleet"
 _START = 180.0
 """Seconds that Flower's daemons have to come up, on a machine that is busy."""
+_APPS = ("flwr-serverapp", "flwr-simulation")
+"""The programs in which Flower runs the server's side of an app."""
+_AFTERMATH = 15.0
+"""Seconds that `flwr run` may go on after that program has ended; in good order it takes one or two."""
 
 
 class LocalFleet:
@@ -50,6 +55,8 @@ class LocalFleet:
         self.simulation, self._say = simulation, say
         self.nodes: dict[str, int] = {}
         """The pid of every client's SuperNode."""
+        self._ids: dict[str, str] = {}
+        """What the SuperLink calls it."""
 
     def __enter__(self) -> "LocalFleet":
         self.folder = Path(tempfile.mkdtemp(prefix="cutwater-fleet-"))
@@ -110,10 +117,17 @@ class LocalFleet:
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={len(self.names)}"]
+        app = _Pulse(self.processes)
         self.processes.start(name, command)
         while self.processes.running(name):
             time.sleep(0.5)
             meanwhile()
+            if app.stopped():
+                self.processes.stop(name)
+                raise EngineError(
+                    "the run's ServerApp ended without a word, as if it was killed: run it again with the "
+                    "same folder, and it goes on after the last round that was kept"
+                )
         if self.processes.wait(name):
             raise EngineError(f"flwr run failed: {self.processes.said(name)}")
 
@@ -121,19 +135,33 @@ class LocalFleet:
         """What went wrong in a run, as far as its log says."""
         return self.processes.said(name, "cutwater: ")
 
+    def superlink_of(self, name: str) -> str:
+        """Where a client's node finds the SuperLink."""
+        return f"127.0.0.1:{self._port}"
+
     def start_node(self, name: str) -> None:
-        """Start (again) the SuperNode of a client."""
-        k = self.names.index(name)
+        """Start the SuperNode of a client."""
+        port = self._node_ports[self.names.index(name)]
         self.nodes[name] = self.processes.start(
-            f"node-{k}",
+            self._node(name),
             [
                 "flower-supernode",
-                *("--superlink", f"127.0.0.1:{self._port}", "--root-certificates", str(self._certificate)),
-                *("--auth-supernode-private-key", str(self.folder / f"node-{k}")),
-                *("--host", "127.0.0.1", "--port", str(self._node_ports[k])),
+                *("--superlink", self.superlink_of(name), "--root-certificates", str(self._certificate)),
+                *("--auth-supernode-private-key", str(self.folder / self._node(name))),
+                *("--host", "127.0.0.1", "--port", str(port)),
                 *("--node-config", f"client={config_value(name)}"),
             ],
         )
+
+    def replace_node(self, name: str) -> None:
+        """Start a SuperNode in place of one that was killed.
+
+        Flower takes a node that left without a word for connected until it has missed two heartbeats, which
+        is a minute, and nobody else may use its key until then. So the new one has a key of its own.
+        """
+        self._all({f"unregister-{name}": ["flwr", "supernode", "unregister", self._ids[name], _CONNECTION]})
+        self._register([name])
+        self.start_node(name)
 
     def _start_superlink(self, home: Path) -> None:
         self._say("starting the SuperLink")
@@ -157,22 +185,51 @@ class LocalFleet:
 
     def _start_nodes(self) -> None:
         self._say(f"registering {len(self.names)} nodes")
-        keys = [make_node_key(self.folder, f"node-{k}")[1] for k in range(len(self.names))]
-        register = ["flwr", "supernode", "register"]
-        self._all(
-            [
-                [*register, str(key), _CONNECTION, "--name", name]
-                for key, name in zip(keys, self.names, strict=True)
-            ],
-            "register",
-        )
+        self._register(self.names)
         self._say("starting them")
         for name in self.names:
             self.start_node(name)
 
-    def _all(self, commands: Sequence[Sequence[str]], name: str) -> None:
-        for k, command in enumerate(commands):
-            self.processes.start(f"{name}-{k}", command)
-        for k in range(len(commands)):
-            if self.processes.wait(f"{name}-{k}", _START):
-                raise EngineError(f"{' '.join(commands[k][:3])} failed: {self.processes.said(f'{name}-{k}')}")
+    def _register(self, names: Sequence[str]) -> None:
+        """Give the nodes of these clients keys, and let the SuperLink know them."""
+        calls = {}
+        for name in names:
+            private, public = (self.folder / f"{self._node(name)}{end}" for end in ("", ".pub"))
+            private.unlink(missing_ok=True)
+            make_node_key(self.folder, private.name)
+            command = ["flwr", "supernode", "register", str(public), _CONNECTION, "--name", name]
+            calls[f"register-{private.name}"] = command
+        self._all(calls)
+        for name, call in zip(names, calls, strict=True):
+            self._ids[name] = re.findall(r"SuperNode (\d+) registered", self.processes.log(call))[-1]
+
+    def _node(self, name: str) -> str:
+        return f"node-{self.names.index(name)}"
+
+    def _all(self, calls: Mapping[str, Sequence[str]]) -> None:
+        for name, command in calls.items():
+            self.processes.start(name, command)
+        for name, command in calls.items():
+            if self.processes.wait(name, _START):
+                raise EngineError(f"{' '.join(command[:3])} failed: {self.processes.said(name)}")
+
+
+class _Pulse:
+    """Whether the server's side of a run, once begun, has ended without those who wait for it being told.
+
+    Flower takes a minute of silence to notice that, and `flwr run` then ends as if all had gone well.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes, self._others = processes, set(processes.running_programs(_APPS))
+        self._seen = False
+        self._since: float | None = None
+
+    def stopped(self) -> bool:
+        """Asked again and again: whether it is over."""
+        alive = set(self._processes.running_programs(_APPS)) - self._others
+        if alive or not self._seen:
+            self._seen, self._since = bool(alive), None
+            return False
+        self._since = self._since or time.monotonic()
+        return time.monotonic() - self._since > _AFTERMATH

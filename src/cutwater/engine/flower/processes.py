@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cutwater.errors import EngineError
@@ -73,16 +73,34 @@ class Processes:
         """Whether a process has not ended."""
         return self._children[name].poll() is None
 
+    def running_programs(self, programs: Collection[str]) -> list[int]:
+        """Those of our processes, or started by them, that run one of these programs."""
+        return [pid for pid in carriers(self.token) if _program(pid) in programs]
+
+    def stop(self, name: str) -> None:
+        """End one process: politely, then by force."""
+        child = self._children[name]
+        child.terminate()
+        try:
+            child.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
     def check(self, name: str) -> None:
         """Complain if a process that must run has ended."""
         code = self._children[name].poll()
         if code is not None:
             raise EngineError(f"{name} ended with exit code {code}; {self.said(name)}")
 
+    def log(self, name: str) -> str:
+        """All that processes of this name have said."""
+        return (self.logs / f"{name}.log").read_text(errors="replace")
+
     def said(self, name: str, about: str = "") -> str:
         """The last line of a process's log, or the last that has something in it; for complaints."""
         with contextlib.suppress(OSError):
-            lines = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
+            lines = self.log(name).strip().splitlines()
             wanted = [line for line in lines if about in line] or lines
             return f"it said last: {wanted[-1].strip()[:300]}" if wanted else "it said nothing"
         return "it left no log"
@@ -124,6 +142,15 @@ def carriers(token: str) -> list[int]:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return [pid for pid in found if pid != os.getpid()]
+
+
+def _program(pid: int) -> str:
+    """The name of what a process runs; of the script, where that is Python's."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        names = [Path(word).name for word in words[:2]]
+        return names[-1] if names[0].startswith("python") else names[0]
+    return ""
 
 
 def free_ports(count: int) -> list[int]:
