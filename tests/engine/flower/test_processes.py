@@ -49,13 +49,17 @@ def test_detached_stopped_and_deaf_processes_end_and_others_do_not(tmp_path, mon
 def test_a_program_is_found_by_its_name_and_one_that_will_not_listen_is_stopped_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("cutwater.engine.flower.processes._GRACE", 0.3)
     tool = tmp_path / "some-tool"
-    tool.write_text("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
+    tool.write_text(
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "print('deaf', flush=True); time.sleep(600)"
+    )
     with Processes(tmp_path, {}) as processes:
         pid = processes.start("tool", [sys.executable, str(tool), "other-tool"])
         sleep = processes.start("sleep", ["sleep", "600"])
         assert processes.running_programs(["some-tool"]) == [pid]
         assert processes.running_programs(["sleep", "none"]) == [sleep]
         assert processes.running_programs(["other-tool"]) == []
+        wait_until(lambda: "deaf" in processes.log("tool"))
         processes.stop("tool")
         assert processes.running_programs(["some-tool", "sleep"]) == [sleep]
 

@@ -3,19 +3,27 @@
 import json
 import math
 import pickle
+import re
 import threading
 import time
 
 import pytest
 import torch
-from flower_cases import good_node, grid_of, settings, sha256_of, trained, write_four
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flower_cases import good_node, grid_of, node_study, settings, sha256_of, trained, write_four
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from cutwater.engine.flower import roster
 from cutwater.engine.flower import rounds as rounds_module
+from cutwater.engine.flower.answer import answer
+from cutwater.engine.flower.node import expectation
 from cutwater.engine.flower.server_app import serve
 from cutwater.engine.flower.study import study_for
+from cutwater.engine.flower.wire import failure_records, read_order
 from cutwater.engine.local import run
+from cutwater.engine.stream.client import StreamClient
+from cutwater.engine.stream.refusal import RefusedError, Status
+from cutwater.engine.stream.ticket import Ticket
+from cutwater.errors import CutwaterError
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.metrics import read
 
@@ -168,6 +176,103 @@ def test_a_late_update_is_refused_as_stale_and_the_next_round_accepts_the_node(t
     assert steps[0].record.weights_sha256 == weights_sha256(after_first)
     assert steps[1].record.lost == {}
     assert steps[1].record.weights_sha256 == sha256_of(given, EVERYBODY, after_first, 2)
+
+
+def _replaying(given, replay):
+    """A watch that trains in the first round and, in the next, does ``replay`` with (old, new) order."""
+    honest, kept = good_node("watch", given), []
+
+    def handle(message):
+        if message.metadata.message_type != "train":
+            return honest(message)
+        if not kept:
+            reply = honest(message)
+            kept.extend([message.content, reply.content])
+            return reply
+        return replay(kept[0], kept[1], message)
+
+    return handle
+
+
+def _old_order(given):
+    """It trains by the old order, with the old ticket."""
+
+    def replay(order, _, message):
+        try:
+            records = answer(order, "watch", {}, given, study=node_study("watch", given))
+        except CutwaterError as error:
+            records = failure_records(str(error))
+        return Message(records, reply_to=message)
+
+    return replay
+
+
+def _old_answer(_):
+    """It sends what it sent before."""
+    return lambda order, sent, message: Message(sent, reply_to=message)
+
+
+def _old_ticket(given):
+    """It opens a session with the old ticket, and says that it was the new one's, with weights at will."""
+
+    def replay(order, sent, message):
+        old = Ticket.from_text(read_order(order)[0].ticket)
+        task = read_order(message.content)[0].task
+        expect = expectation(node_study("watch", given), task)
+        with pytest.raises(RefusedError, match="round 1 is over for client 'watch'"):
+            StreamClient(old, expect, client="watch").__enter__()
+        return Message(_with_report(sent, round=task.round), reply_to=message)
+
+    return replay
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (_old_order, "round 1 is over for client 'watch'"),
+        (_old_answer, "round and client .*, 1, 'watch'"),
+        (_old_ticket, "not over, though it says so"),
+    ],
+)
+def test_an_order_a_ticket_or_an_answer_of_an_old_round_counts_for_nothing_in_the_next(
+    tmp_path, monkeypatch, what, why
+):
+    monkeypatch.setattr(rounds_module, "_SETTLE", 0.2)
+    given = settings(write_four(tmp_path, rounds=2))
+    grid = grid_of(given)
+    grid.nodes[11] = _replaying(given, what(given))
+    first, second = serve(grid, "r1", given)
+    assert first.outcome.parts[0].cut < len(study_for(given).model), "the watch must be split"
+    assert first.record.lost == {}
+    assert list(second.record.lost) == ["watch"]
+    assert re.search(why, second.record.lost["watch"])
+    after_first = trained(given, EVERYBODY)
+    assert first.record.weights_sha256 == weights_sha256(after_first)
+    assert second.record.weights_sha256 == sha256_of(given, EVERYBODY[1:], after_first, 2)
+
+
+def test_a_ticket_opens_nothing_the_second_time_and_its_first_session_counts_once(once, server_study):
+    given, _, with_everybody = once
+    study, honest, refusals = node_study("watch", given), good_node("watch", given), []
+
+    def greedy(message):
+        reply = honest(message)
+        if message.metadata.message_type == "train":
+            order, _ = read_order(message.content)
+            with pytest.raises(RefusedError) as refused:
+                StreamClient(
+                    Ticket.from_text(order.ticket), expectation(study, order.task), client="watch"
+                ).__enter__()
+            refusals.append(refused.value)
+        return reply
+
+    grid = grid_of(given)
+    grid.nodes[11] = greedy
+    (step,) = serve(grid, "r1", given, study=server_study)
+    assert [refusal.status for refusal in refusals] == [Status.PERMISSION_DENIED]
+    assert "used before" in refusals[0].reason
+    assert step.record.lost == {}
+    assert step.record.weights_sha256 == with_everybody
 
 
 def test_a_node_that_dies_in_its_session_is_left_out(once, server_study):
