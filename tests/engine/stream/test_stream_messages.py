@@ -14,11 +14,11 @@ from stream_rig import FUZZ, example, expected, step_frames
 from torch import Tensor
 
 from cutwater.engine.stream.expectation import Expectation, Gate
-from cutwater.engine.stream.frames import Kind, seal
-from cutwater.engine.stream.heads import Outline
+from cutwater.engine.stream.frames import PREFIX, Kind, seal
+from cutwater.engine.stream.heads import Outline, read_outline
 from cutwater.engine.stream.messages import Assembler, Message, Packer
 from cutwater.engine.stream.refusal import RefusedError, Status
-from cutwater.engine.stream.tensors import ALIGNMENT, DTYPES, Memory, TensorHead, TensorSpec
+from cutwater.engine.stream.tensors import ALIGNMENT, DTYPES, Memory, TensorHead, TensorSpec, array_in
 from cutwater.errors import EngineError
 
 
@@ -65,6 +65,17 @@ def test_a_tensor_that_lies_in_pieces_is_sent_as_it_reads() -> None:
     assert torch.equal(message.tensors[0], strided)
 
 
+@given(st.integers(0, 20), st.integers(0, 3))
+def test_an_outline_has_one_spelling(name_length: int, scalars: int) -> None:
+    heads = [TensorHead("n" * (name_length + 1), torch.float32, (2, 3))]
+    outline = Outline.of(heads, [f"s{k}" for k in range(scalars)])
+    assert (PREFIX + len(outline.head([0.0] * scalars))) % 16 == 0
+    assert read_outline(outline.written).heads == tuple(heads)
+    longer = len(outline.written) - 2 + 16
+    with pytest.raises(RefusedError, match="another"):
+        read_outline(longer.to_bytes(2, "little") + outline.written[2:] + bytes(16))
+
+
 def test_scalars_arrive_exactly() -> None:
     expect = expected()
     scalars = {"loss": 0.1 + 0.2, "server_seconds": 1e-300}
@@ -90,6 +101,27 @@ def test_memory_is_used_again_once_nobody_holds_it() -> None:
     other = deliver(assembler, step_frames(expect, 0, *example(3)))
     assert other.tensors[0].data_ptr() != first
     assert torch.equal(held.tensors[0], before)
+
+
+def test_a_borrowed_message_of_one_frame_lies_in_its_frame_and_of_several_does_not() -> None:
+    expect, (smashed, labels) = expected(), example()
+    (frame,) = step_frames(expect, 0, smashed, labels)
+    place = np.frombuffer(frame, np.uint8).__array_interface__["data"][0]
+    borrowed = deliver(Assembler(expect.at_server(), borrow=True), [frame])
+    for sent, got in zip((*smashed, labels), borrowed.tensors, strict=True):
+        assert torch.equal(got, sent)
+        assert place <= got.data_ptr() < place + len(frame)
+    several = deliver(Assembler(expect.at_server(), borrow=True), step_frames(expect, 0, smashed, labels, 64))
+    assert torch.equal(several.tensors[0], smashed[0])
+    assert several.tensors[0].data_ptr() % ALIGNMENT == 0
+
+
+def test_numbers_that_would_lie_across_words_are_copied() -> None:
+    head = TensorHead("x", torch.float32, (3,))
+    odd = memoryview(b"\0" + np.arange(3, dtype=np.float32).tobytes())[1:]
+    array = array_in(odd, head, 0)
+    assert array.flags.aligned
+    assert array.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_memory_held_by_any_view_is_left_alone() -> None:

@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,6 +30,10 @@ from cutwater.train.step import Reply, Tensors
 T = TypeVar("T")
 _BROKEN = {"UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"}
 """What gRPC calls a connection that broke; with our verdict attached, the same names are final."""
+_READY = 2
+"""Frames made ahead of the one being sent: enough to keep it going, and their memory is used again."""
+_LOOK = 0.2
+"""Seconds after which one that waits to send looks whether the connection is still there."""
 _MISTRUST = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "Peer name")
 """Words of gRPC's when a server shows another certificate than the ticket's: no use to try again."""
 
@@ -54,7 +59,7 @@ class _Line:
         credentials = grpc.ssl_channel_credentials(root_certificates=ticket.certificate.encode())
         options = limits.client(ticket.claims.server_name)
         self._frame_bytes = limits.frame_bytes
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outbox: queue.Queue[bytes | None] = queue.Queue(_READY)
         self._channel = grpc.secure_channel(ticket.claims.address, credentials, options)
         method = self._channel.stream_stream(METHOD)
         self._call: Any = method(iter(self._outbox.get, None), timeout=seconds, metadata=metadata)
@@ -62,10 +67,14 @@ class _Line:
         """Steps that have arrived at the server, as far as we know."""
 
     def send(self, packed: Packed) -> None:
-        # Made here and not in the thread that sends: numpy and torch let go of the interpreter at every call,
-        # and two threads that pass it to and fro take several times as long.
+        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
         for frame in packed.frames(self._frame_bytes):
-            self._outbox.put(frame)
+            while self._call.is_active():
+                try:
+                    self._outbox.put(frame, timeout=_LOOK)
+                    break
+                except queue.Full:
+                    continue
 
     def receive(self, assembler: Assembler) -> Message:
         try:
@@ -78,8 +87,9 @@ class _Line:
         raise _LostError("the server closed the connection")
 
     def close(self) -> None:
-        self._outbox.put(None)
         self._call.cancel()
+        with suppress(queue.Full):  # then nobody waits for more
+            self._outbox.put_nowait(None)
         self._channel.close()
 
 

@@ -2,8 +2,9 @@
 
 A head is the length of its outline (2 bytes), the outline, and the values of the scalars that it names, each
 a double. An outline is a number of tensors, each with the length of its name, its name, the code of its type,
-its number of dimensions and these as 32-bit numbers; then names of scalars, each after its length. All steps
-of a session have one outline, or two if the last mini-batch is smaller: outlines are read and checked once.
+its number of dimensions and these as 32-bit numbers; then names of scalars, each after its length; then zeros
+that let the payload begin at a multiple of 16, so that it can be used where it lies. All steps of a session
+have one outline, or two if the last mini-batch is smaller: outlines are read and checked once.
 """
 
 import math
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cutwater.engine.stream.frames import MAX_HEAD, Part
+from cutwater.engine.stream.frames import MAX_HEAD, PREFIX, Part
 from cutwater.engine.stream.refusal import invalid
 from cutwater.engine.stream.tensors import ALIGNMENT, DTYPES, MAX_DIMENSIONS, TensorHead
 from cutwater.errors import EngineError
@@ -71,6 +72,7 @@ def _write(heads: Sequence[TensorHead], scalars: Sequence[str]) -> bytes:
         out += struct.pack(f"<{dimensions}I", *head.shape)
     for name in scalars:
         out += _name(name)
+    out += bytes(-(PREFIX + _LENGTH.size + len(out) + 8 * len(scalars)) % 16)
     if len(out) > MAX_HEAD // 2 or len(scalars) > MAX_SCALARS:
         raise EngineError(
             f"{len(heads)} tensors and {len(scalars)} scalars make an outline of {len(out)} bytes, but "
@@ -97,11 +99,14 @@ def read_outline(written: bytes) -> Outline:
     reader = _Reader(written, _LENGTH.size)
     heads = [reader.tensor() for _ in range(reader.number())]
     scalars: list[str] = []
-    while reader.more:
-        scalars.append(reader.name())
+    while reader.more and (name := reader.name()):
+        scalars.append(name)
     if len(set(scalars)) != len(scalars) or len(scalars) > MAX_SCALARS:
         raise invalid(f"the outline names a scalar twice, or more than {MAX_SCALARS} of them")
-    return Outline.of(heads, scalars)
+    outline = Outline.of(heads, scalars)
+    if outline.written != written:
+        raise invalid("the outline has one spelling, and this is another")
+    return outline
 
 
 def read_scalars(outline: Outline, values: bytes) -> dict[str, float]:

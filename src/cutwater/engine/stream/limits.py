@@ -27,8 +27,9 @@ class Limits:
     """Payload of the frames that this end sends."""
     keepalive: float = 10.0
     """Seconds without traffic after which an end asks whether the other is there."""
-    keepalive_timeout: float = 5.0
-    """Seconds in which the answer must come; a half-open peer is found after the sum of both."""
+    keepalive_timeout: float = 10.0
+    """Seconds in which the answer must come, behind what a slow link still has queued; a half-open peer is
+    found after the sum of both."""
     handshake: float = 5.0
     """Seconds a new connection has for TLS and HTTP/2 settings, and again to start a session."""
     recycle: float = 900.0
@@ -52,6 +53,9 @@ class Limits:
             ("grpc.max_send_message_length", MAX_FRAME),
             # A whole frame may come before it is asked for: a round trip less for every frame.
             ("grpc.http2.lookahead_bytes", MAX_FRAME),
+            # gRPC reads TCP in pieces that start at 256 bytes and grow; most of a step is larger.
+            ("grpc.experimental.tcp_min_read_chunk_size", 1 << 16),
+            ("grpc.experimental.tcp_read_chunk_size", 1 << 18),
             # Nothing is inflated, ever: a compressed message arrives as it is and is refused as no frame.
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", _ms(self.keepalive)),

@@ -119,11 +119,14 @@ class Assembler:
     """Puts messages together from frames, one at a time.
 
     Its memory is used again for the next message once nobody holds a tensor of the last: a session's messages
-    are all alike, and fresh memory costs more than the copy into it.
+    are all alike, and fresh memory costs more than the copy into it. With ``borrow``, a message that is one
+    frame is not copied at all: its tensors lie in the frame, and must not be written to.
     """
 
-    def __init__(self, gates: Mapping[Kind, Gate], memory: Memory | None = None) -> None:
-        self._gates, self._memory = gates, memory or Memory()
+    def __init__(
+        self, gates: Mapping[Kind, Gate], memory: Memory | None = None, *, borrow: bool = False
+    ) -> None:
+        self._gates, self._memory, self._borrow = gates, memory or Memory(), borrow
         self._known: dict[tuple[Kind, bytes], Outline] = {}
         self._first: Frame | None = None
         self._filled = 0
@@ -144,7 +147,8 @@ class Assembler:
         end = self._filled + len(frame.part)
         if end > frame.total:
             raise invalid(f"the payload has more than the {frame.total} bytes announced")
-        self._room[self._filled : end] = frame.part
+        if self._room is not frame.part:
+            self._room[self._filled : end] = frame.part
         self._filled = end
         return self._complete(frame) if end == frame.total else None
 
@@ -165,7 +169,8 @@ class Assembler:
             raise invalid(f"{frame.total} bytes of payload are announced, but {outline.total} are outlined")
         self._scalars = read_scalars(outline, values) if outline.scalars or values else {}
         self._outline, self._filled, self._first = outline, 0, frame
-        self._room = self._memory.take(outline.total)
+        alone = self._borrow and len(frame.part) == outline.total
+        self._room = frame.part if alone else self._memory.take(outline.total)
 
     def _learn(self, kind: Kind, gate: Gate, written: bytes) -> Outline:
         outline = read_outline(written)

@@ -82,7 +82,8 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         await self._send(hosted, _PLAIN.pack(Kind.WELCOME, hosted.received), context)
         if hosted.received > have:
             await self._answer(hosted, line, context)
-        assembler = Assembler(hosted.expect.at_server())
+        # The half works on copies, so a step can stay where gRPC has put it.
+        assembler = Assembler(hosted.expect.at_server(), borrow=True)
         while await self._turn(hosted, line, assembler, context):
             pass
 

@@ -76,7 +76,7 @@ class ServerHalf(Protocol):
         """Forward, backward and update (eqs. (6), (7)). Blocking work belongs into a queue, not here.
 
         Called once for each number, in order. The smashed tensors require gradients where they are expected.
-        They may be kept, but dropping them lets the next step use their memory.
+        They may be kept, but not written to: they lie in what arrived.
         """
 
     async def closed(self, session: Session, record: SessionRecord) -> None:

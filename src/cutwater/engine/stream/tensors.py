@@ -6,6 +6,7 @@ may be smaller. So both ends know beforehand what may arrive, and refuse the res
 
 import math
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -168,8 +169,15 @@ class Memory:
 
 
 def array_in(memory: memoryview, head: TensorHead, offset: int) -> Array:
-    """The tensor that begins at ``offset`` of a payload, as an array over the same memory."""
-    return np.ndarray(head.shape, _NUMPY[head.dtype], memory, offset)
+    """The tensor that begins at ``offset`` of a payload, as an array over the same memory if that will do."""
+    array: Array = np.ndarray(head.shape, _NUMPY[head.dtype], memory, offset)
+    return array if array.flags.aligned else array.copy()
+
+
+with warnings.catch_warnings():
+    # torch says once in a process that a tensor over bytes can be written to; nobody here does.
+    warnings.simplefilter("ignore")
+    torch.from_numpy(np.frombuffer(b"\0", np.uint8))
 
 
 def tensor_of(array: Array, head: TensorHead) -> Tensor:
