@@ -46,10 +46,13 @@ class MemoryGrid:
         if reply is not None:
             self.replies[id_] = reply
 
-    def pull_messages(self, ids) -> list[Message]:
-        found = [self.replies.pop(id_) for id_ in list(ids) if id_ in self.replies]
-        self.delivered += sum(reply.metadata.message_type == "train" for reply in found)
-        return found
+    def pull_messages(self, ids):
+        for id_ in [id_ for id_ in ids if id_ in self.replies]:
+            reply = self.replies.pop(id_)
+            try:
+                yield reply
+            finally:  # only now has the one who asked taken it
+                self.delivered += reply.metadata.message_type == "train"
 
     def join(self) -> None:
         for thread in self.threads:

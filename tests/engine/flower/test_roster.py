@@ -1,5 +1,8 @@
 """Who is who: registered names are bound to keys, others are asked and believed once."""
 
+import threading
+import time
+
 import pytest
 from flower_cases import settings, write_four  # noqa: F401 - skips where Flower is missing
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -80,3 +83,34 @@ def test_a_reply_is_taken_once_however_often_it_comes():
     grid.pull_messages = lambda ids: [reply for reply in pull(ids) for _ in range(3)]
     message = Message(RecordDict({}), 1, "query")
     assert len(list(exchange(grid, [message], float("inf")))) == 1
+
+
+def test_a_reply_that_never_gets_whole_holds_up_neither_the_others_nor_the_deadline():
+    grid, stuck = MemoryGrid({1: says("a"), 2: says("b")}), threading.Event()
+    pull, first = grid.pull_messages, []
+
+    def pull_messages(ids):
+        if ids[0] == first[0]:
+            stuck.wait(60)  # as Flower waits for the rest of an upload that broke off
+        return pull(ids)
+
+    push = grid.push_messages
+    grid.push_messages = lambda messages: first.extend(push(messages)) or first
+    grid.pull_messages = pull_messages
+    messages = [Message(RecordDict({}), node, "query") for node in (1, 2)]
+    began = time.monotonic()
+    found = [index for index, _ in exchange(grid, messages, began + 3.0)]
+    stuck.set()
+    assert found == [1]
+    assert time.monotonic() - began < 30
+
+
+def test_what_goes_wrong_while_looking_for_a_reply_is_raised():
+    grid = MemoryGrid({1: says("a")})
+
+    def pull_messages(ids):
+        raise ConnectionError("the SuperLink is gone")
+
+    grid.pull_messages = pull_messages
+    with pytest.raises(ConnectionError, match="gone"):
+        list(exchange(grid, [Message(RecordDict({}), 1, "query")], time.monotonic() + 30))

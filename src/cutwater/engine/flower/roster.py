@@ -6,6 +6,8 @@ is connected, and another node that says the same is not believed.
 """
 
 import math
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -16,7 +18,9 @@ from flwr.serverapp import Grid
 
 Say = Callable[[str], None]
 POLL = 0.25
-"""Seconds between two looks for replies."""
+"""Seconds between two looks for a reply."""
+_LOOKS = 40.0
+"""Looks a second, of all: of very many nodes each is looked for less often."""
 _PATIENCE = 60.0
 """Seconds in which a node says who it is, at a round's begin."""
 
@@ -26,17 +30,49 @@ def exchange(
 ) -> Iterator[tuple[int, Message]]:
     """Send messages; yield (index of message, reply) as replies come, each once, until all or the time is up.
 
-    Only replies to these messages are asked for, so one to an older round never turns up here.
+    Only replies to these messages are asked for, so one to an older round never turns up here. Each is asked
+    for by itself: Flower waits minutes for the rest of a reply whose upload broke off, and neither the others
+    nor the round may wait with it.
     """
     waiting = {id_: index for index, id_ in enumerate(grid.push_messages(messages)) if id_}
-    while waiting:
-        for reply in grid.pull_messages(list(waiting)):
+    arrived: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
+    over, pause = threading.Event(), max(POLL, len(waiting) / _LOOKS)
+    for id_ in waiting:
+        threading.Thread(target=_fetch, args=(grid, id_, arrived, over, pause), daemon=True).start()
+    try:
+        while waiting:
+            left = until - clock()
+            try:
+                reply = arrived.get(timeout=max(0.0, min(left, POLL)))
+            except queue.Empty:
+                if left <= 0:
+                    return
+                continue
+            if isinstance(reply, BaseException):
+                raise reply
             index = waiting.pop(reply.metadata.reply_to_message_id, None)
             if index is not None:
                 yield index, reply
-        if not waiting or clock() >= until:
-            return
-        time.sleep(POLL)
+    finally:
+        over.set()
+
+
+def _fetch(
+    grid: Grid,
+    id_: str,
+    arrived: "queue.SimpleQueue[Message | BaseException]",
+    over: threading.Event,
+    pause: float,
+) -> None:
+    """Look for the reply to one message until it is there or nobody waits for it any more."""
+    try:
+        while not over.is_set():
+            for reply in grid.pull_messages([id_]):
+                arrived.put(reply)
+                return
+            over.wait(pause)
+    except BaseException as error:
+        arrived.put(error)
 
 
 class Roster:
