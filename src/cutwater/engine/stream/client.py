@@ -9,7 +9,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -59,10 +59,13 @@ class _Line:
         credentials = grpc.ssl_channel_credentials(root_certificates=ticket.certificate.encode())
         options = limits.client(ticket.claims.server_name)
         self._frame_bytes = limits.frame_bytes
-        self._outbox: queue.Queue[bytes | None] = queue.Queue(_READY)
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(_READY):
+            self._places.put(None)
         self._channel = grpc.secure_channel(ticket.claims.address, credentials, options)
         method = self._channel.stream_stream(METHOD)
-        self._call: Any = method(iter(self._outbox.get, None), timeout=seconds, metadata=metadata)
+        self._call: Any = method(self._frames(), timeout=seconds, metadata=metadata)
         self.received = 0
         """Steps that have arrived at the server, as far as we know."""
 
@@ -70,11 +73,15 @@ class _Line:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
         for frame in packed.frames(self._frame_bytes):
             while self._call.is_active():
-                try:
-                    self._outbox.put(frame, timeout=_LOOK)
+                with suppress(queue.Empty):
+                    self._places.get(timeout=_LOOK)
+                    self._outbox.put(frame)
                     break
-                except queue.Full:
-                    continue
+
+    def _frames(self) -> Iterator[bytes]:
+        while (frame := self._outbox.get()) is not None:
+            yield frame
+            self._places.put(None)  # gRPC asks for the next, so it has taken this one
 
     def receive(self, assembler: Assembler) -> Message:
         try:
@@ -87,9 +94,8 @@ class _Line:
         raise _LostError("the server closed the connection")
 
     def close(self) -> None:
+        self._outbox.put(None)
         self._call.cancel()
-        with suppress(queue.Full):  # then nobody waits for more
-            self._outbox.put_nowait(None)
         self._channel.close()
 
 

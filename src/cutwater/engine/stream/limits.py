@@ -51,11 +51,6 @@ class Limits:
         return [
             ("grpc.max_receive_message_length", MAX_FRAME),
             ("grpc.max_send_message_length", MAX_FRAME),
-            # A whole frame may come before it is asked for: a round trip less for every frame.
-            ("grpc.http2.lookahead_bytes", MAX_FRAME),
-            # gRPC reads TCP in pieces that start at 256 bytes and grow; most of a step is larger.
-            ("grpc.experimental.tcp_min_read_chunk_size", 1 << 16),
-            ("grpc.experimental.tcp_read_chunk_size", 1 << 18),
             # Nothing is inflated, ever: a compressed message arrives as it is and is refused as no frame.
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", _ms(self.keepalive)),

@@ -133,7 +133,12 @@ def _finite(array: Array, dtype: torch.dtype) -> bool:
     # numpy has no bfloat16, whose exponent is all ones exactly for NaN and infinity.
     if dtype is torch.bfloat16:
         return not bool(((array & 0x7F80) == 0x7F80).any())
-    # Extremes pass NaN on and need no room of their own, unlike a mask of what is finite.
+    # Neither sums nor extremes lose a NaN or infinity, and they need no room of their own, unlike a mask of
+    # what is finite. A sum is one pass, but may overflow where every number is finite.
+    if dtype is not torch.float16:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if math.isfinite(np.add.reduce(array, axis=None)):
+                return True
     return math.isfinite(_least(array)) and math.isfinite(_most(array))
 
 
