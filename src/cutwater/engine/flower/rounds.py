@@ -40,6 +40,9 @@ Clock = Callable[[], float]
 _SPARE = 600.0
 """Seconds that a round without a deadline waits beyond five times its plan; the dead are told of sooner."""
 
+_LATE = 10.0
+"""Seconds that a message outlives the deadline, so that who is late is said to be, and not to have failed."""
+
 _SETTLE = 5.0
 """Seconds in which the server's end of a session must be over, once its client says that it is."""
 
@@ -209,7 +212,7 @@ class Deployment:
         order = wire.Order(self.run, task, self._identity, ticket)
         records = wire.order_records(order, {name: state[name] for name in half.state_dict()})
         return Message(
-            records, self.roster.nodes[task.client], "train", ttl=deadline, group_id=str(task.round)
+            records, self.roster.nodes[task.client], "train", ttl=deadline + _LATE, group_id=str(task.round)
         )
 
     def _accept(
