@@ -220,7 +220,7 @@ def _against_flower(name: str, repetitions: int, cores: int, target: float | Non
             began = time.perf_counter()
             rounds()
             ours.append(time.perf_counter() - began)
-        _check_same_job(rounds.progress.state, weights)
+        _check_same_job(name, rounds.progress.state, weights)
     finally:
         rounds.engine.close()
     ratio = statistics.median(theirs) / statistics.median(ours)
@@ -245,11 +245,16 @@ def _flower_rounds(name: str, count: int, cores: int) -> tuple[list[float], dict
         return found, dict(np.load(weights, allow_pickle=False))
 
 
-def _check_same_job(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, np.ndarray]) -> None:
-    """Flower averages in another order, so the last digits differ; nothing else may."""
-    for name, tensor in ours.items():
-        if not np.allclose(tensor.numpy(), theirs[name], rtol=1e-3, atol=1e-5):
-            sys.exit(f"Flower's simulation did another job than ours: {name} differs after the same rounds")
+def _check_same_job(name: str, ours: Mapping[str, torch.Tensor], theirs: Mapping[str, np.ndarray]) -> None:
+    """Flower averages in another order, and now and then a rounding turns a ReLU; nothing else may differ."""
+    apart = moved = 0.0
+    for key, before in model(name).state_dict().items():
+        apart += float(np.square(ours[key].double().numpy() - theirs[key]).sum())
+        moved += float(np.square(ours[key].double().numpy() - before.numpy()).sum())
+    if apart > 0.05**2 * moved:  # a client less in one round is more than that
+        sys.exit(
+            f"Flower did another job: {(apart / moved) ** 0.5:.1%} of the way apart after the same rounds"
+        )
 
 
 @lru_cache
