@@ -9,7 +9,7 @@ from cutwater.errors import DataError
 from cutwater.jsonfile import document, write_json
 from cutwater.reproduce.catalogue import choose
 from cutwater.reproduce.item import Context, plain
-from cutwater.reproduce.recorded import FORMAT, HOME, VERSION, Recorded, recorded
+from cutwater.reproduce.recorded import FORMAT, VERSION, Recorded, recorded
 from cutwater.reproduce.thirty import thirty
 from cutwater.reproduce.training import PLANNERS, load_data, make_study, train
 
@@ -87,6 +87,7 @@ def test_a_recorded_curve_comes_back_as_it_was(tmp_path):
         done=4,
         rounds=(2, 4),
         accuracy=(0.5, 0.9),
+        loss=(2.0, 1.0, 0.5, 0.3),
         seconds=dict.fromkeys(PLANNERS, (10.0, 20.0)),
         weights_sha256="00",
         wall_hours=1.0,
@@ -97,10 +98,13 @@ def test_a_recorded_curve_comes_back_as_it_was(tmp_path):
     assert recorded(tmp_path / "none.json") is None
 
 
-@pytest.mark.skipif(not HOME.exists(), reason="no training of EfficientNetV2-M is recorded")
-def test_the_committed_curve_is_whole():
+def test_the_committed_curve_is_a_training_of_the_full_settings_and_says_how_far_it_went():
     curve = recorded()
     assert curve is not None
+    assert (curve.lr, curve.seed) == (ITEM.full.lr, ITEM.full.seeds[0])
     assert len(curve.rounds) == len(curve.accuracy) == len(curve.seconds["exact"])
-    assert curve.rounds[-1] <= curve.done
-    assert max(curve.accuracy) <= 1
+    assert curve.rounds[-1] <= curve.done == len(curve.loss) <= ITEM.full.rounds
+    assert all(0 <= accuracy <= 1 for accuracy in curve.accuracy)
+    assert f"{curve.done} of {ITEM.full.rounds} rounds" in curve.sentence(ITEM.full.rounds)
+    (claim,) = curve.claims(ITEM.full.rounds)
+    assert claim.holds == (max(curve.accuracy) >= 0.85)

@@ -127,9 +127,9 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
 
 @styled
 def draw(values: Accuracy) -> "Figure":
-    """By round above, by virtual time below; the recorded training of EfficientNetV2-M beside them."""
+    """By round above, by virtual time below; beside them EfficientNetV2-M, once its training is whole."""
     old = values.recorded
-    if old is None:
+    if old is None or not old.is_whole(PAPER_ROUNDS):
         figure, axes = panels(3.8, rows=2)
         titles = [f"{values.model}, by round", f"{values.model}, by time"]
     else:
@@ -181,7 +181,7 @@ def reading(values: Accuracy) -> str:
         f"epochs the same rounds take FedAvg {long['fedavg'] / long['alternating']:.2f} times as long as "
         f"Algorithm 1 and {long['fedavg'] / long['exact']:.2f} times as long as the optimum."
     )
-    more = (text, values.note, values.recorded.sentence() if values.recorded else "")
+    more = (text, values.note, values.recorded.sentence(PAPER_ROUNDS) if values.recorded else "")
     return " ".join(part for part in more if part)
 
 
