@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import own_loop
 from cutwater.engine.shares import FairQueue, ShareScheduler
 from cutwater.errors import EngineError
 
@@ -312,7 +313,7 @@ def test_a_step_that_is_cancelled_before_its_turn_is_never_run() -> None:
         assert lane.delivery().flops == 1.0
 
     with ShareScheduler() as scheduler:
-        asyncio.run(main(scheduler))
+        own_loop.run(main(scheduler))
     assert ran == ["run"]
 
 

@@ -1,12 +1,12 @@
 """The server's halves: memory by open session, given back at the end; nothing left of a failed one."""
 
-import asyncio
 import gc
 
 import pytest
 import torch
 from flower_cases import settings, write_four
 
+import own_loop
 from cutwater.engine.flower.hosting import Hosting
 from cutwater.engine.flower.study import study_for
 from cutwater.engine.stream.refusal import RefusedError, Status
@@ -68,11 +68,11 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
         hosting.expect(each.id, task(number), 1e6, study.initial)
     assert held_bytes() - before < model, "rooms are furnished when they are used"
     for each in sessions:
-        asyncio.run(hosting.step(each, 0, smashed, labels))
+        own_loop.run(hosting.step(each, 0, smashed, labels))
     assert hosting.open == 8
     assert held_bytes() - before <= 8 * (model + momentum) + 16 * state_bytes((*smashed, labels))
     for each in sessions:
-        asyncio.run(hosting.closed(each, record(each)))
+        own_loop.run(hosting.closed(each, record(each)))
         hosting.collect(each.id)
     assert hosting.open == 0
     assert held_bytes() - before <= 2 * state_bytes((*smashed, labels))
@@ -81,8 +81,8 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
 def test_a_session_that_failed_leaves_nothing(study, hosting):
     smashed, labels = smashed_of(study)
     hosting.expect("s1", task(1), 1e6, study.initial)
-    asyncio.run(hosting.step(session(1), 0, smashed, labels))
-    asyncio.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
+    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    own_loop.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
     with pytest.raises(EngineError, match="nothing"):
         hosting.collect("s1")
     assert hosting.open == 0
@@ -91,15 +91,15 @@ def test_a_session_that_failed_leaves_nothing(study, hosting):
 def test_a_session_that_nobody_expects_is_refused(study, hosting):
     smashed, labels = smashed_of(study)
     with pytest.raises(EngineError, match="no session here"):
-        asyncio.run(hosting.step(session(5), 0, smashed, labels))
+        own_loop.run(hosting.step(session(5), 0, smashed, labels))
 
 
 def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
     smashed, labels = smashed_of(study)
     before = {name: tensor.clone() for name, tensor in study.model.module.state_dict().items()}
     hosting.expect("s1", task(1), 1e6, study.initial)
-    asyncio.run(hosting.step(session(1), 0, smashed, labels))
-    asyncio.run(hosting.closed(session(1), record(session(1))))
+    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    own_loop.run(hosting.closed(session(1), record(session(1))))
     trained = hosting.collect("s1")
     after = study.model.module.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
