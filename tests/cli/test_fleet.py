@@ -41,6 +41,15 @@ def fleet_processes(home: Path) -> list[int]:
     return found
 
 
+def test_a_planner_that_is_unknown_is_refused_before_anything_starts():
+    code = "from cutwater.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "fleet", str(EXAMPLE), "--planner", "fedavg", "--planner", "foo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no planner 'foo'" in done.stderr
+    assert "SuperLink" not in done.stderr
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how):
     code = "from cutwater.cli.main import main; main()"

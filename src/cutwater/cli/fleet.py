@@ -51,8 +51,11 @@ def fleet(
 
     need_flower()
     from cutwater.engine.flower.fleet import LocalFleet
+    from cutwater.plan.planners import planner as find_planner
 
     planners = planner or ["exact"]
+    for name in planners:
+        find_planner(name)  # a fleet takes a while to start: what is wrong is said before
     if len(set(planners)) != len(planners):
         raise RunError(f"planners are {', '.join(planners)}, but each can run once")
     found: dict[str, tuple[RoundAudit, ...]] = {}

@@ -29,6 +29,8 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
 }
 _CONNECTION = "fleet"
+_COMPLAINT = "cutwater: "
+"""How the ServerApp's own words begin in a log."""
 _START = 180.0
 """Seconds that Flower's daemons have to come up, on a machine that is busy."""
 _APPS = ("flwr-serverapp", "flwr-simulation")
@@ -128,12 +130,13 @@ class LocalFleet:
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
                     "same folder, and it goes on after the last round that was kept"
                 )
-        if self.processes.wait(name):
-            raise EngineError(f"flwr run failed: {self.processes.said(name)}")
+        failed = self.processes.wait(name) != 0
+        if failed or _COMPLAINT in self.processes.log(name):
+            raise EngineError(f"the run failed: {self.complaint(name)}")
 
     def complaint(self, name: str) -> str:
         """What went wrong in a run, as far as its log says."""
-        return self.processes.said(name, "cutwater: ")
+        return self.processes.said(name, _COMPLAINT)
 
     def superlink_of(self, name: str) -> str:
         """Where a client's node finds the SuperLink."""

@@ -33,8 +33,8 @@ def server_app(beside: str | Path) -> ServerApp:
         try:
             serve(grid, str(context.run_id), Settings.of(context.run_config, folder), say=log.info)
         except CutwaterError as error:
-            log.error("cutwater: %s", error)
-            raise SystemExit(2) from None
+            # Not by SystemExit: what was logged last would never reach the one who waits for the run.
+            raise RuntimeError(f"cutwater: {error}") from None
 
     return app
 
