@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -119,7 +120,7 @@ class LocalFleet:
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={len(self.names)}"]
-        app = _Pulse(self.processes)
+        app, before = _Pulse(self.processes), self._complaints(name)
         self.processes.start(name, command)
         while self.processes.running(name):
             time.sleep(0.5)
@@ -131,12 +132,18 @@ class LocalFleet:
                     "same folder, and it goes on after the last round that was kept"
                 )
         failed = self.processes.wait(name) != 0
-        if failed or _COMPLAINT in self.processes.log(name):
+        if failed or self._complaints(name) > before:
             raise EngineError(f"the run failed: {self.complaint(name)}")
 
     def complaint(self, name: str) -> str:
         """What went wrong in a run, as far as its log says."""
         return self.processes.said(name, _COMPLAINT)
+
+    def _complaints(self, name: str) -> int:
+        """How many there are in the log of all runs of this name."""
+        with suppress(FileNotFoundError):
+            return self.processes.log(name).count(_COMPLAINT)
+        return 0
 
     def superlink_of(self, name: str) -> str:
         """Where a client's node finds the SuperLink."""
