@@ -33,6 +33,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.engine.shares import ShareScheduler
 from cutwater.engine.stream.client import StreamClient, _Line
 from cutwater.engine.stream.expectation import Expectation
@@ -114,6 +115,7 @@ def memory(pid: int | str = "self") -> int:
 
 def serve_stream() -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the ServerApp does
     with StreamServer(Halves()) as server:
         for line in sys.stdin:
             order = json.loads(line)

@@ -27,6 +27,7 @@ from cutwater.cli.train import train
 from cutwater.cli.verify import verify
 from cutwater.cli.web import web
 from cutwater.cli.whatif import whatif
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.errors import CutwaterError
 
 app = typer.Typer(
@@ -73,6 +74,7 @@ app.command()(scaffold)
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    keep_freed_memory()
     try:
         app()
     except CutwaterError as error:

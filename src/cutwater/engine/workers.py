@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from cutwater import errors
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.errors import CutwaterError, EngineError
 from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
 
@@ -195,6 +196,7 @@ def _serve(pool: Workers, trained: SharedState, pipe: Connection, others: Sequen
     for other in others:
         other.close()  # else the end of the parent would never reach its pipes
     torch.set_num_threads(1)
+    keep_freed_memory()
     while True:
         try:
             message = json.loads(pipe.recv_bytes())

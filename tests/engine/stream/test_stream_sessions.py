@@ -1,6 +1,9 @@
 """Sessions over real gRPC and TLS: the same bits as in process, every message held to the plan."""
 
+import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.server import StreamServer
 from cutwater.engine.stream.session import Session, SessionRecord, StepResult
 from cutwater.errors import DataError, EngineError
+from cutwater.train.aggregate import Average, BadUpdate
 from cutwater.train.step import ClientSide, ServerSide, Tensors, optimizer_factory, train_step
 
 
@@ -152,12 +156,6 @@ def refused(frames: list[bytes], half: Echo) -> tuple[str, str, SessionRecord]:
     return status, why, record
 
 
-def nan() -> list[bytes]:
-    smashed, labels = example()
-    smashed[0][1, 1] = float("nan")
-    return step_frames(expected(), 0, smashed, labels)
-
-
 def bad_label() -> list[bytes]:
     smashed, labels = example()
     labels[0] = 10
@@ -177,7 +175,6 @@ def other_shape() -> list[bytes]:
 @pytest.mark.parametrize(
     ("frames", "status", "words"),
     [
-        (nan(), "INVALID_ARGUMENT", "'smashed.0' holds NaN"),
         (bad_label(), "INVALID_ARGUMENT", "'labels' holds values"),
         (flipped(), "INVALID_ARGUMENT", "checksum"),
         (step_frames(expected(4, 2), 0, *example(4, 2)), "INVALID_ARGUMENT", "shape"),
@@ -222,10 +219,49 @@ def test_others_are_unaffected_by_one_that_is_refused() -> None:
         with StreamClient(good, expected(), client="k1", limits=QUICK) as client:
             client.step(0, *example())
             with Raw(bad) as attacker:
-                assert attacker.send(*nan()).verdict()[0] == "INVALID_ARGUMENT"
+                assert attacker.send(*bad_label()).verdict()[0] == "INVALID_ARGUMENT"
             client.step(1, *example())
             assert client.finish() == 2
     assert half.steps == [("k1", 0), ("k1", 1)]
+
+
+@contextmanager
+def serving(half: nn.Module, dtype: torch.dtype = torch.float32) -> Iterator[StreamClient]:
+    """The client of a session with a server's half that really trains."""
+    side = ServerSide(half.to(dtype), optimizer_factory("sgd", 0.1), 9, F.cross_entropy)
+    expect = Expectation.like([torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), steps=2, classes=3)
+    with (
+        ShareScheduler() as scheduler,
+        StreamServer(Trainer(side, scheduler), limits=QUICK) as server,
+        StreamClient(issue(server, expect), expect, client="k1", limits=QUICK) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_nan_and_infinity_are_refused_when_they_reach_the_loss(dtype: torch.dtype, bad: float) -> None:
+    smashed = torch.ones(4, 8, dtype=dtype)
+    with serving(nn.Linear(8, 3), dtype) as client:
+        client.step(0, (smashed,), torch.zeros(4).long())
+        smashed[3, 7] = bad
+        with pytest.raises(RefusedError, match=r"'smashed\.0' of step 1 holds NaN or infinity") as refused:
+            client.step(1, (smashed,), torch.zeros(4).long())
+    assert refused.value.status is Status.INVALID_ARGUMENT
+
+
+def test_infinity_that_hides_from_the_loss_shows_in_the_next_and_in_the_weights() -> None:
+    half = nn.Sequential(nn.Linear(8, 5), nn.Hardtanh(), nn.Linear(5, 3))
+    clean = {name: tensor.clone() for name, tensor in half.state_dict().items()}
+    smashed, labels = torch.ones(4, 8), torch.zeros(4).long()
+    with serving(half) as client:
+        smashed[0, 0] = float("inf")
+        assert math.isfinite(client.step(0, (smashed,), labels).loss)
+        with pytest.raises(BadUpdate, match=r"client 'k1' has a value in '0\.weight' that is not finite"):
+            Average(clean).add("k1", 4, half.state_dict())
+        with pytest.raises(RefusedError, match="step 1 of client 'k1' gave a loss of nan") as refused:
+            client.step(1, (torch.ones(4, 8),), labels)
+    assert refused.value.status is Status.ABORTED
 
 
 class Failing(Echo):
@@ -246,7 +282,6 @@ GRADIENT = torch.ones(4, 8)
 @pytest.mark.parametrize(
     ("result", "status", "words"),
     [
-        (StepResult((GRADIENT * float("nan"),), 1.0), Status.ABORTED, "client 'k1' gave gradients with NaN"),
         (StepResult((GRADIENT,), float("inf")), Status.ABORTED, "client 'k1' gave a loss of inf"),
         (DataError("the labels are odd"), Status.ABORTED, "step 0 of client 'k1': the labels are odd"),
         (RefusedError(Status.FAILED_PRECONDITION, "not now"), Status.FAILED_PRECONDITION, "not now"),

@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cutwater.engine.flower.settings import Settings
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.errors import CutwaterError, RunError
 
 
@@ -38,6 +39,7 @@ def client_app(beside: str | Path) -> ClientApp:
         # Imported here, because a node that is asked who it is has no use for torch.
         from cutwater.engine.flower.answer import answer
 
+        keep_freed_memory()
         try:
             settings = Settings.of(context.run_config, folder)
             name = client_name(context.node_config, settings)

@@ -13,6 +13,7 @@ from cutwater.engine.flower.hosting import Hosting
 from cutwater.engine.flower.rounds import Deployment
 from cutwater.engine.flower.settings import Settings
 from cutwater.engine.flower.study import identity, study_for
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
 from cutwater.jsonfile import write_json
@@ -30,6 +31,7 @@ def server_app(beside: str | Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        keep_freed_memory()
         try:
             serve(grid, str(context.run_id), Settings.of(context.run_config, folder), say=log.info)
         except CutwaterError as error:

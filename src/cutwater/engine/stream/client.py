@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -30,8 +29,6 @@ from cutwater.train.step import Reply, Tensors
 T = TypeVar("T")
 _BROKEN = {"UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"}
 """What gRPC calls a connection that broke; with our verdict attached, the same names are final."""
-_READY = 2
-"""Frames made ahead of the one being sent: enough to keep it going, and their memory is used again."""
 _LOOK = 0.2
 """Seconds after which one that waits to send looks whether the connection is still there."""
 _MISTRUST = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "Peer name")
@@ -60,9 +57,8 @@ class _Line:
         options = limits.client(ticket.claims.server_name)
         self._frame_bytes = limits.frame_bytes
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(_READY):
-            self._places.put(None)
+        self._place: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._place.put(None)
         self._channel = grpc.secure_channel(ticket.claims.address, credentials, options)
         method = self._channel.stream_stream(METHOD)
         self._call: Any = method(self._frames(), timeout=seconds, metadata=metadata)
@@ -70,18 +66,32 @@ class _Line:
         """Steps that have arrived at the server, as far as we know."""
 
     def send(self, packed: Packed) -> None:
-        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
+        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
+
+        Each is made while the one before is on its way, and none further ahead: more of them would only push
+        each other out of the processor's cache.
+        """
         for frame in packed.frames(self._frame_bytes):
-            while self._call.is_active():
-                with suppress(queue.Empty):
-                    self._places.get(timeout=_LOOK)
-                    self._outbox.put(frame)
-                    break
+            if not self._find_place():
+                return
+            self._outbox.put(frame)
+
+    def _find_place(self) -> bool:
+        """Wait until gRPC has taken the frame before; False if the connection ended."""
+        wait = False
+        while True:
+            try:
+                self._place.get(wait, _LOOK)
+                return True
+            except queue.Empty:
+                wait = True
+                if not self._call.is_active():
+                    return False
 
     def _frames(self) -> Iterator[bytes]:
         while (frame := self._outbox.get()) is not None:
             yield frame
-            self._places.put(None)  # gRPC asks for the next, so it has taken this one
+            self._place.put(None)  # gRPC asks for the next, so it has taken this one
 
     def receive(self, assembler: Assembler) -> Message:
         try:

@@ -18,12 +18,14 @@ class Gate:
     specs: tuple[TensorSpec, ...] = ()
     rows: range = range(1, 2)
     """The mini-batch sizes that are allowed."""
-    strict: bool = True
-    """Whether values are looked at, too."""
     most: int = field(init=False)
     """Bytes of the largest payload that fits."""
+    limited: tuple[int, ...] = field(init=False)
+    """Places of the tensors whose values have limits."""
 
     def __post_init__(self) -> None:
+        limited = tuple(place for place, spec in enumerate(self.specs) if spec.values is not None)
+        object.__setattr__(self, "limited", limited)
         heads = [TensorHead(spec.name, spec.dtype, (self.rows[-1], *spec.shape)) for spec in self.specs]
         object.__setattr__(self, "most", Outline.of(heads, ()).total)
 
@@ -91,6 +93,4 @@ class Expectation:
     def at_client(self, rows: int | None = None) -> dict[Kind, Gate]:
         """What the server may answer, to a mini-batch of ``rows`` if that is known."""
         sizes = range(1, self.batch + 1) if rows is None else range(rows, rows + 1)
-        # The server has looked at its gradients before it sent them, and the checksum is end to end.
-        reply = Gate(self.gradients, sizes, strict=False)
-        return {Kind.WELCOME: Gate(), Kind.REPLY: reply, Kind.FINISHED: Gate()}
+        return {Kind.WELCOME: Gate(), Kind.REPLY: Gate(self.gradients, sizes), Kind.FINISHED: Gate()}

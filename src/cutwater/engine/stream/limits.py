@@ -51,6 +51,8 @@ class Limits:
         return [
             ("grpc.max_receive_message_length", MAX_FRAME),
             ("grpc.max_send_message_length", MAX_FRAME),
+            # What is handed to the network at once: by gRPC's 64 KiB, a megabyte would be sixteen trips.
+            ("grpc.http2.write_buffer_size", MAX_PART),
             # Nothing is inflated, ever: a compressed message arrives as it is and is refused as no frame.
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", _ms(self.keepalive)),

@@ -58,7 +58,7 @@ class Packed(NamedTuple):
         """
         kind, step, outline, head, arrays = self
         total, most = outline.total, frame_bytes + frame_bytes // SLACK
-        parts = outline.lay([array.data.cast("B") for array in arrays])
+        parts = outline.lay([array.data.cast("B") for array in arrays]) if arrays else []
         if total <= most:
             yield seal(kind, step, total, 0, head, parts)
             return
@@ -169,7 +169,7 @@ class Assembler:
             raise invalid(f"{frame.total} bytes of payload are announced, but {outline.total} are outlined")
         self._scalars = read_scalars(outline, values) if outline.scalars or values else {}
         self._outline, self._filled, self._first = outline, 0, frame
-        alone = self._borrow and len(frame.part) == outline.total
+        alone = len(frame.part) == outline.total and (self._borrow or not outline.total)
         self._room = frame.part if alone else self._memory.take(outline.total)
 
     def _learn(self, kind: Kind, gate: Gate, written: bytes) -> Outline:
@@ -191,7 +191,7 @@ class Assembler:
         del self._room
         arrays = [array_in(room, *pair) for pair in zip(outline.heads, outline.offsets, strict=True)]
         gate = self._gates[frame.kind]
-        if gate.strict:
-            check_values(arrays, gate.specs)
+        for place in gate.limited:
+            check_values(arrays[place], gate.specs[place])
         tensors = tuple(map(tensor_of, arrays, outline.heads))
         return Message(frame.kind, frame.step, tensors, self._scalars)
