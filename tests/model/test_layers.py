@@ -10,7 +10,7 @@ from torch import nn
 import cutwater
 from cutwater.errors import ModelError
 from cutwater.model.layers import Layer, join_states
-from cutwater.model.randomness import derive_seed, random_stream
+from cutwater.model.randomness import derive_seed, enter_layer, random_stream
 
 
 def small_model() -> nn.Sequential:
@@ -91,6 +91,13 @@ def test_train_and_eval_mode_reach_the_layers_of_a_half():
     assert torch.equal(client(images), client(images))
     client.train()
     assert not torch.equal(client(images), client(images))
+
+
+def test_a_layer_draws_from_the_seed_of_its_step_and_number():
+    with random_stream(7, 3):
+        for layer in (1, 2, 12):
+            enter_layer(layer)
+            assert torch.initial_seed() == derive_seed(7, 3, layer)
 
 
 def test_random_streams_differ_by_step_and_layer_and_leave_the_global_generator_alone():

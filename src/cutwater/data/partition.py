@@ -66,7 +66,8 @@ class Partition:
             raise DataError(f"the partition has no client {client!r}; {suggest(client, self.clients)}")
         held = self._held(self._position[client]).astype(np.int64)
         tests = int(len(held) * self.local_test)
-        held = stream(self.seed, "local split", client).permutation(held)
+        if tests:
+            held = stream(self.seed, "local split", client).permutation(held)
         return Part(np.sort(held[tests:]), np.sort(held[:tests]))
 
     def __len__(self) -> int:

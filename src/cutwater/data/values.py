@@ -1,7 +1,7 @@
 """What a data source hands over: two sets of samples, light in memory until a mini-batch is made of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,6 +51,8 @@ class ArraySamples:
     """What is subtracted, for each channel (the first dimension of a sample) or one for all."""
     std: tuple[float, ...] = (1.0,)
     """What it is then divided by."""
+    _scales: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict, init=False, repr=False)
+    """Both on each device that asked, in the shape that fits."""
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -68,9 +70,11 @@ class ArraySamples:
 
         # Raw bytes cross to the device and become floats there: a quarter of the traffic.
         raw = torch.from_numpy(self.inputs[indices]).to(device)
-        column = (-1,) + (1,) * (raw.dim() - 2)
-        mean = torch.tensor(self.mean, dtype=torch.float32, device=device).reshape(column)
-        std = torch.tensor(self.std, dtype=torch.float32, device=device).reshape(column)
+        if device not in self._scales:
+            column = (-1,) + (1,) * (raw.dim() - 2)
+            mean, std = (torch.tensor(each, dtype=torch.float32) for each in (self.mean, self.std))
+            self._scales[device] = mean.reshape(column).to(device), std.reshape(column).to(device)
+        mean, std = self._scales[device]
         inputs = raw.to(torch.float32).sub_(mean).div_(std)
         return Batch((inputs,), torch.from_numpy(self.labels[indices]).to(device))
 

@@ -1,21 +1,23 @@
 """Worker processes that share weights by memory and talk JSON.
 
 Workers are forked, so models, data and losses need not be picklable and cost no copy. The global weights lie
-in shared memory that every worker reads; each worker writes what it trained into a buffer of its own, which
-the parent has averaged before it hands that worker the next client. Memory is (workers + 1) models, whatever
-the number of clients. A worker that dies is replaced and its session done again: sessions are pure functions.
+in shared memory that every worker reads; each worker writes what it trained into one of two buffers of its
+own, and goes on with its next client and the other buffer while the parent averages the first. Memory is
+(2·workers + 1) models, whatever the number of clients. A worker that dies is replaced and its sessions done
+again: sessions are pure functions.
 """
 
 import json
 import mmap
 import os
 import signal
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -67,24 +69,51 @@ class SharedState:
             tensor.copy_(state[name])
 
 
-class _Worker:
-    """A forked process, its pipe and its buffer."""
+class _Order(NamedTuple):
+    """A message that a worker has, and where its weights are to go."""
 
-    def __init__(self, pool: "Workers", index: int) -> None:
-        self.index, self.task, self.tries = index, -1, 0
-        self.trained = SharedState(pool.current.tensors)
+    place: int
+    """Of the message among those handed out."""
+    buffer: int
+    message: bytes
+
+
+class _Worker:
+    """A forked process, its pipe and its two buffers."""
+
+    def __init__(self, pool: "Workers") -> None:
+        self.buffers = [SharedState(pool.current.tensors) for _ in range(2)]
+        self.orders: deque[_Order] = deque()
+        """What it has to do, in order: the one at hand, and at times the next."""
+        self.turn, self.tries = 0, 0
         self.start(pool)
 
     def start(self, pool: "Workers") -> None:
         context = get_context("fork")
         self.pipe, theirs = context.Pipe()
         ours = [worker.pipe for worker in pool.workers if worker is not self] + [self.pipe]
-        self.process = context.Process(target=_serve, args=(pool, self.trained, theirs, ours), daemon=True)
+        self.process = context.Process(target=_serve, args=(pool, self.buffers, theirs, ours), daemon=True)
         self.process.start()
         theirs.close()
 
-    def send(self, message: dict[str, Any]) -> None:
-        self.pipe.send_bytes(json.dumps(message).encode())
+    def give(self, pool: "Workers", place: int, message: dict[str, Any]) -> None:
+        """Hand over a message; it goes to the buffer that was not used last."""
+        text = json.dumps({**message, "buffer": self.turn}).encode()
+        self.orders.append(_Order(place, self.turn, text))
+        self.turn = 1 - self.turn
+        try:
+            self.pipe.send_bytes(text)
+        except OSError:
+            # It has died. If it was idle then, that is no session's fault; else its answer will be missed.
+            if len(self.orders) == 1:
+                self.restart(pool)
+
+    def restart(self, pool: "Workers") -> None:
+        """A new process that does what the old one had to."""
+        self.stop()
+        self.start(pool)
+        for order in self.orders:
+            self.pipe.send_bytes(order.message)
 
     def stop(self) -> None:
         self.pipe.close()
@@ -101,15 +130,15 @@ class Workers:
         self.job, self.test = job, test
         self.current = SharedState(job.model.module.state_dict())
         self.workers: list[_Worker] = []
-        for index in range(count):
-            self.workers.append(_Worker(self, index))
+        for _ in range(count):
+            self.workers.append(_Worker(self))
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """Train all tasks; results come as they are done."""
         self.current.write(state)
         messages = [{"train": task.to_json()} for task in tasks]
-        for worker, index, answer in self._all(messages):
-            yield Result(task=tasks[index], state=worker.trained.tensors, **answer)
+        for index, answer, trained in self._all(messages):
+            yield Result(task=tasks[index], state=trained, **answer)
 
     def evaluate(self, state: State) -> list[Score]:
         """Score the test mini-batches, each worker every n-th of them."""
@@ -117,7 +146,7 @@ class Workers:
         parts = len(self.workers)
         messages = [{"evaluate": [part, parts]} for part in range(parts)]
         scores: dict[int, Score] = {}
-        for _, part, answer in self._all(messages):
+        for part, answer, _ in self._all(messages):
             scores.update(zip(range(part, len(self.test), parts), map(_score, answer), strict=True))
         return [scores[index] for index in sorted(scores)]
 
@@ -127,42 +156,40 @@ class Workers:
             worker.stop()
         self.workers.clear()
 
-    def _all(self, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[_Worker, int, Any]]:
-        """Hand out messages to idle workers; yield (worker, index of message, answer) as answers come."""
-        waiting = list(range(len(messages)))[::-1]
-        busy: dict[Any, _Worker] = {}
+    def _all(self, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Any, State]]:
+        """Hand out messages; yield (place of message, answer, what is in its buffer) as answers come."""
+        waiting = deque(enumerate(messages))
         try:
-            for worker in self.workers:
-                self._hand_out(worker, waiting, messages, busy)
-            while busy:
+            for worker in (*self.workers, *self.workers):
+                self._hand_out(worker, waiting)
+            while busy := {worker.pipe: worker for worker in self.workers if worker.orders}:
                 for ready in wait(list(busy)):
-                    worker = busy.pop(ready)
+                    worker = busy[cast("Connection", ready)]
                     answer = self._answer(worker)
                     if answer is None:
-                        self._replace(worker, messages[worker.task], busy)
+                        self._replace(worker)
                         continue
-                    yield worker, worker.task, answer
-                    self._hand_out(worker, waiting, messages, busy)
+                    done, worker.tries = worker.orders.popleft(), 0
+                    if not worker.orders:
+                        self._hand_out(worker, waiting)
+                    yield done.place, answer, worker.buffers[done.buffer].tensors
+                    self._hand_out(worker, waiting)
         finally:
             # Whoever stops listening half-way must not find old answers in the pipes later.
-            for worker in busy.values():
-                worker.process.kill()
-                worker.stop()
-                worker.start(self)
+            for worker in self.workers:
+                if worker.orders:
+                    worker.orders.clear()
+                    worker.process.kill()
+                    worker.restart(self)
 
-    def _hand_out(
-        self, worker: _Worker, waiting: list[int], messages: Sequence[Any], busy: dict[Any, _Worker]
-    ) -> None:
-        if waiting:
-            worker.task, worker.tries = waiting.pop(), 1
-            try:
-                worker.send(messages[worker.task])
-            except OSError:
-                # It died while it was idle, which is no session's fault.
-                worker.stop()
-                worker.start(self)
-                worker.send(messages[worker.task])
-            busy[worker.pipe] = worker
+    def _hand_out(self, worker: _Worker, waiting: deque[tuple[int, dict[str, Any]]]) -> None:
+        """Something to do for a worker without; for one at work, its next, so that it need not wait for us.
+
+        The last messages are for whoever is free first.
+        """
+        has = len(worker.orders)
+        if waiting and (has == 0 or (has == 1 and len(waiting) > len(self.workers))):
+            worker.give(self, *waiting.popleft())
 
     def _answer(self, worker: _Worker) -> Any:
         """What a worker says, or None if it died."""
@@ -174,22 +201,20 @@ class Workers:
             raise _revive(answer["error"], answer["message"])
         return answer["done"]
 
-    def _replace(self, worker: _Worker, message: Any, busy: dict[Any, _Worker]) -> None:
-        worker.stop()
-        if worker.tries >= _TRIES:
-            code = worker.process.exitcode
-            worker.start(self)
-            raise EngineError(
-                f"a worker process died {_TRIES} times (exit code {code}) on {json.dumps(message)}; "
-                "is the machine out of memory? Use fewer workers"
-            )
-        worker.start(self)
+    def _replace(self, worker: _Worker) -> None:
         worker.tries += 1
-        worker.send(message)
-        busy[worker.pipe] = worker
+        if worker.tries >= _TRIES:
+            worker.stop()
+            raise EngineError(
+                f"a worker process died {_TRIES} times (exit code {worker.process.exitcode}) on "
+                f"{worker.orders[0].message.decode()}; is the machine out of memory? Use fewer workers"
+            )
+        worker.restart(self)
 
 
-def _serve(pool: Workers, trained: SharedState, pipe: Connection, others: Sequence[Connection]) -> None:
+def _serve(
+    pool: Workers, buffers: Sequence[SharedState], pipe: Connection, others: Sequence[Connection]
+) -> None:
     """The life of a worker: answer messages until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -203,7 +228,7 @@ def _serve(pool: Workers, trained: SharedState, pipe: Connection, others: Sequen
         except (EOFError, OSError):
             os._exit(0)
         try:
-            answer: dict[str, Any] = {"done": _carry_out(pool, trained, message)}
+            answer: dict[str, Any] = {"done": _carry_out(pool, buffers, message)}
         except CutwaterError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         except Exception as error:
@@ -212,14 +237,14 @@ def _serve(pool: Workers, trained: SharedState, pipe: Connection, others: Sequen
         pipe.send_bytes(json.dumps(answer).encode())
 
 
-def _carry_out(pool: Workers, trained: SharedState, message: dict[str, Any]) -> Any:
+def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str, Any]) -> Any:
     state = pool.current.tensors
     if "evaluate" in message:
         part, parts = message["evaluate"]
         batches = (pool.test[index] for index in range(part, len(pool.test), parts))
         return [asdict(score) for score in evaluate(pool.job, state, batches)]
     result = run_session(pool.job, Task(**message["train"]), state)
-    trained.write(result.state)
+    buffers[message["buffer"]].write(result.state)
     names = ("loss", "steps", "bytes_up", "bytes_down")
     return {name: getattr(result, name) for name in names}
 

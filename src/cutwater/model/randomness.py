@@ -11,10 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
+from typing import NamedTuple
 
 import torch
 
-_stream: ContextVar[tuple[int, int] | None] = ContextVar("cutwater_random_stream", default=None)
+
+class _Stream(NamedTuple):
+    """Where the layers of a step draw from."""
+
+    begun: "blake2b"
+    """The hash of (seed, step), to be ended by the layer: every layer of every step comes by here."""
+    cuda: bool
+
+
+_stream: ContextVar[_Stream | None] = ContextVar("cutwater_random_stream", default=None)
+_BETWEEN = "\x1f"
 
 
 def derive_seed(*parts: object) -> int:
@@ -23,8 +34,15 @@ def derive_seed(*parts: object) -> int:
     >>> derive_seed(7, "client-3", 12) == derive_seed(7, "client-3", 12) != derive_seed(7, "client-31", 2)
     True
     """
-    digest = blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return _seed(_begin(*parts))
+
+
+def _begin(*parts: object) -> "blake2b":
+    return blake2b(_BETWEEN.join(map(str, parts)).encode(), digest_size=8)
+
+
+def _seed(ended: "blake2b") -> int:
+    return int.from_bytes(ended.digest(), "big") >> 1
 
 
 @contextmanager
@@ -33,22 +51,28 @@ def random_stream(seed: int, step: int) -> Iterator[None]:
 
     torch's generators are global to the process, so run the layers of one device in one thread at a time.
     """
-    devices = [torch.cuda.current_device()] if _cuda_in_use() else []
-    token = _stream.set((seed, step))
+    generators, cuda = [torch.default_generator], _cuda_in_use()
+    if cuda:
+        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    states = [generator.get_state() for generator in generators]
+    token = _stream.set(_Stream(_begin(seed, step, ""), cuda))
     try:
-        with torch.random.fork_rng(devices=devices):
-            yield
+        yield
     finally:
         _stream.reset(token)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def enter_layer(layer: int) -> None:
     """Called by the split program before layer ``layer`` runs; does nothing outside a random stream."""
     stream = _stream.get()
     if stream is not None:
-        seed = derive_seed(*stream, layer)
+        ended = stream.begun.copy()
+        ended.update(b"%d" % layer)
+        seed = _seed(ended)  # that of (seed, step, layer)
         torch.default_generator.manual_seed(seed)
-        if _cuda_in_use():
+        if stream.cuda:
             torch.cuda.manual_seed(seed)
 
 

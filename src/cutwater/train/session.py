@@ -74,10 +74,19 @@ class Job:
         """The model's halves, which share its tensors; made once for each cut."""
         return _split(self.model, cut)
 
+    def client_bytes(self, cut: int) -> int:
+        """Size of w^C, which is the same in every session."""
+        return _client_bytes(self.model, cut)
+
 
 @lru_cache(maxsize=128)
 def _split(model: Layered, cut: int) -> Split:
     return model.split(cut)
+
+
+@lru_cache(maxsize=128)
+def _client_bytes(model: Layered, cut: int) -> int:
+    return state_bytes(_split(model, cut).client.state_dict().values())
 
 
 class _Counting:
@@ -110,7 +119,7 @@ def run_session(job: Job, task: Task, state: State) -> Result:
         raise RunError(
             f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"
         )
-    model_bytes = state_bytes(client_half.state_dict().values())
+    model_bytes = job.client_bytes(task.cut)
     return Result(
         task=task,
         state=job.model.module.state_dict(),
