@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -200,16 +200,23 @@ class Rounds:
 
 
 def whole_round(repetitions: int) -> list[Line]:
-    return [_round("phone", 5 * repetitions), _round("cnn", repetitions)]
+    return [_round("phone", repetitions, in_a_row=10), _round("cnn", repetitions, in_a_row=2)]
 
 
-def _round(name: str, repetitions: int) -> Line:
+def _round(name: str, repetitions: int, in_a_row: int) -> Line:
+    """Some rounds one after the other, as in training, then as many times the bare steps, and so on."""
     subject = study(name)
     bare, rounds = Bare(subject, name), Rounds(subject, 2)
+
+    def row(task: Callable[[], None]) -> None:
+        for _ in range(in_a_row):
+            task()
+
     try:
-        seconds = in_turns({"bare": bare, "round": rounds}, repetitions)
+        taken = in_turns({"bare": partial(row, bare), "round": partial(row, rounds)}, repetitions)
     finally:
         rounds.engine.close()
+    seconds = {side: each / in_a_row for side, each in taken.items()}
     steps = sum(len(session) for session in bare.batches)
     detail = f"{seconds['round']:.3f} s, {seconds['bare']:.3f} s; {CLIENTS} clients, {steps} steps"
     ratio = seconds["round"] / seconds["bare"]
