@@ -50,6 +50,19 @@ def test_a_planner_that_is_unknown_is_refused_before_anything_starts():
     assert "SuperLink" not in done.stderr
 
 
+def test_a_run_folder_of_another_scenario_is_refused_in_one_sentence_and_left_alone(tmp_path):
+    foreign = tmp_path / "foreign"
+    assert invoke("train", EXAMPLE.with_name("digits.toml"), "--rounds", 1, "--run", foreign).exit_code == 0
+    before = {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()}
+    code = "from cutwater.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "fleet", str(EXAMPLE), "--rounds", "1", "--run", str(foreign)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "holds a run of another scenario" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how):
     code = "from cutwater.cli.main import main; main()"

@@ -1,5 +1,6 @@
 """The local engine: the same bits at every cut, with every number of workers, after a worker's death."""
 
+import gc
 import os
 import signal
 import threading
@@ -122,6 +123,40 @@ def test_layers_that_work_in_place_give_the_same_bits_on_either_side_of_the_cut(
 
     split, whole = trained_at(cut), trained_at(6)
     assert all(torch.equal(split[name], whole[name]) for name in whole)
+
+
+class Inherited:
+    """Garbage of the parent, in a cycle; its end is the parent's business alone."""
+
+    def __init__(self, told: int) -> None:
+        self.told, self.parent, self.me = told, os.getpid(), self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.parent:
+            os.write(self.told, b"x")
+
+
+def test_a_worker_never_ends_what_it_inherits():
+    """gRPC's objects, say, wait for their threads, which no fork takes along: the worker would hang."""
+
+    def collecting_loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        gc.collect()
+        return F.cross_entropy(output, labels)
+
+    heard, told = os.pipe()
+    os.set_blocking(heard, False)
+    gc.disable()
+    try:
+        Inherited(told)
+        engine = LocalEngine(replace(job(), loss=collecting_loss), TestData(), 2)
+        assert len(list(engine.sessions(tasks([1, 3, 5, 6]), model().state_dict()))) == 4
+        engine.close()
+    finally:
+        gc.enable()
+    with pytest.raises(BlockingIOError):
+        os.read(heard, 1)
+    os.close(heard)
+    os.close(told)
 
 
 def test_evaluation_does_not_depend_on_the_number_of_workers():

@@ -7,6 +7,7 @@ own, and goes on with its next client and the other buffer while the parent aver
 again: sessions are pure functions.
 """
 
+import gc
 import json
 import mmap
 import os
@@ -93,7 +94,15 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         ours = [worker.pipe for worker in pool.workers if worker is not self] + [self.pipe]
         self.process = context.Process(target=_serve, args=(pool, self.buffers, theirs, ours), daemon=True)
-        self.process.start()
+        # What it inherits must never be collected there: gRPC's objects, for one, would wait for their
+        # threads, which a fork leaves behind. See _serve.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self.process.start()
+        finally:
+            if collecting:
+                gc.enable()
         theirs.close()
 
     def give(self, pool: "Workers", place: int, message: dict[str, Any]) -> None:
@@ -216,6 +225,8 @@ def _serve(
     pool: Workers, buffers: Sequence[SharedState], pipe: Connection, others: Sequence[Connection]
 ) -> None:
     """The life of a worker: answer messages until the parent closes the pipe or dies."""
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:

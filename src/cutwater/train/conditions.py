@@ -121,6 +121,8 @@ class Conditions:
 
     def lost_at(self, client: str, round_: int) -> float | None:
         """The part of its session after which a client drops out of a round, or None if it stays."""
+        if self.settings.dropout == 0:
+            return None
         draw = stream(self.seed, "dropout", client, round_)
         dropped, point = draw.random_sample(2)
         return float(point) if dropped < self.settings.dropout else None
