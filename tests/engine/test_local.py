@@ -218,6 +218,47 @@ def test_a_worker_that_dies_while_it_is_idle_is_replaced():
     assert_same(results, trained([6, 6, 6, 6]))
 
 
+def many_tasks() -> list[Task]:
+    """So many that workers have their next before the one at hand is done."""
+    return [replace(task, round=round_) for round_ in range(1, 6) for task in tasks([1, 3, 5, 6])]
+
+
+def test_workers_ahead_of_a_slow_reader_overwrite_nothing_and_may_die_meanwhile():
+    start, found = model().state_dict(), {}
+    engine = LocalEngine(job(), TestData(), workers=2)
+    try:
+        for count, result in enumerate(engine.sessions(many_tasks(), start)):
+            time.sleep(0.05)  # both workers do what they have and fill their other buffers
+            if count in (2, 7):
+                engine.pool.workers[count % 2].process.kill()
+            task = result.task
+            found[task.client, task.round] = {name: tensor.clone() for name, tensor in result.state.items()}
+    finally:
+        engine.close()
+    alone = LocalEngine(job(), TestData())
+    for result in alone.sessions(many_tasks(), start):
+        state = found.pop((result.task.client, result.task.round))
+        assert all(torch.equal(state[name], tensor) for name, tensor in result.state.items())
+    assert not found
+
+
+def test_a_session_that_kills_its_workers_is_named_and_the_engine_stays_of_use():
+    def deadly(task: Task):
+        if task.client == "cat":
+            os._exit(7)
+        return batches(task)
+
+    engine = LocalEngine(job(data=deadly), TestData(), workers=2)
+    try:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"died 3 times \(exit code 7\) on .*cat"):
+                list(engine.sessions(tasks([1, 2, 3, 6]), model().state_dict()))
+            assert {worker.tries for worker in engine.pool.workers} == {0}
+            assert len(engine.evaluate(model().state_dict())) == 5
+    finally:
+        engine.close()
+
+
 def broken_batches(task: Task):
     for inputs, labels in batches(task):
         yield (inputs[0] * float("nan"),) if task.client == "cat" else inputs, labels

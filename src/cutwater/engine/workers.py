@@ -186,6 +186,7 @@ class Workers:
         finally:
             # Whoever stops listening half-way must not find old answers in the pipes later.
             for worker in self.workers:
+                worker.tries = 0
                 if worker.orders:
                     worker.orders.clear()
                     worker.process.kill()
