@@ -13,9 +13,9 @@ def keep_freed_memory() -> bool:
     """Let this process keep up to 256 MiB of what it frees; whether it can.
 
     Each mini-batch allocates what the one before has freed. By default glibc gives it back to the kernel in
-    between, and to get it again page by page took a tenth to a fifth of a small CNN's step, and as much of a
-    megabyte's way through the activation stream. It concerns the whole process, so it is for processes of our
-    own: workers, ServerApps and commands. Results do not depend on it.
+    between, and to get it again page by page took up to a fifth of a small CNN's step. It concerns the whole
+    process, so it is for processes of our own: workers, commands, ServerApps and ClientApps. Results do not
+    depend on it.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
