@@ -2,36 +2,31 @@
 
 Results arrive in whatever order workers and networks deliver them, and floating-point addition depends on
 order. Keeping early results back until their turn comes would need memory for all of them. So the terms
-n_k·w_k are rounded once, to multiples of 2^-60, and added as whole numbers, which is exact: any order and any
-grouping over workers gives the same sum, in one accumulator of 16 bytes a weight whatever the number of
-clients. The term of a float32 weight needs no rounding unless the weight is below 2^-37; the average is off
-by less than 2^-60, and by its last rounding to the weight's own type: closer than accumulating in float64.
+n_k·w_k are rounded once, to multiples of 2^-60, and added exactly (:mod:`~cutwater.train.exactsum`): any
+order and any grouping over workers gives the same sum, in 16 bytes a weight whatever the number of clients
+(24, if weights are so large that two sums can't hold them). The term of a float32 weight needs no rounding
+unless the weight is below 2^-37; the average is off by less than 2^-60, and by its last rounding to the
+weight's own type: closer than accumulating in float64.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cutwater.errors import RunError
+from cutwater.train.exactsum import ExactSum
 
 State = Mapping[str, Tensor]
 
-_LOW_BITS = 56
-"""Bits of a term in the low half; what is above goes to the high half."""
-_QUANTUM = 2.0**-60
-"""What terms are multiples of."""
-_CARRY_EVERY = 100
-"""Additions after which the low half is emptied into the high one; it would hold 2^63 / 2^55 = 256."""
-_CHUNK = 1 << 16
-"""Weights worked on at a time, so that intermediate values stay in the processor's cache."""
 LARGEST_WEIGHT = 2.0**30
 MOST_SAMPLES = 2**28
-"""Of all clients of a round together. Within the two limits no sum leaves its 118 bits."""
+"""Of all clients of a round together. Within the two limits every sum is exact."""
 
 
 class BadUpdate(RunError):  # noqa: N818 - it says what was sent, not what went wrong here
@@ -72,9 +67,7 @@ class Average:
             if tensor.is_floating_point() and name not in self._fixed:
                 self._places[name] = slice(end, end + tensor.numel())
                 end += tensor.numel()
-        self._high = torch.zeros(end, dtype=torch.int64)
-        self._low = torch.zeros(end, dtype=torch.int64)
-        self._since_carry = 0
+        self._sum = ExactSum(end)
         self.clients: set[str] = set()
         """Whose updates are in."""
         self.samples = 0
@@ -87,15 +80,9 @@ class Average:
                 client,
                 f"is for {samples!r} samples, but must be for a whole number from 1 to {MOST_SAMPLES:,}",
             )
-        self._check_state(client, state)
+        largest = self._check_state(client, state)
         self._count({client}, samples)
-        self._make_room()
-        scale = samples / (_QUANTUM * 2.0**_LOW_BITS)
-        for place, values in _chunks(state, self._places):
-            high = values.mul_(scale).round()
-            low = values.sub_(high).mul_(2.0**_LOW_BITS).round_()
-            self._high[place] += high.to(torch.int64)
-            self._low[place] += low.to(torch.int64)
+        self._sum.add((_flat(state[name]) for name in self._places), samples, largest)
         for name in self._kinds.keys() - self._places.keys() - self._fixed.keys():
             self._raise(name, state[name].detach().cpu())
 
@@ -104,11 +91,7 @@ class Average:
         if self._kinds != other._kinds:
             raise RunError("averages of different models can't be merged")
         self._count(other.clients, other.samples)
-        self._carry()
-        other._carry()
-        self._make_room()
-        self._high += other._high
-        self._low += other._low
+        self._sum.merge(other._sum)
         for name, tensor in other._largest.items():
             self._raise(name, tensor)
 
@@ -116,7 +99,6 @@ class Average:
         """w = Σ n_k·w_k / Σ n_k (eq. (2)), on the CPU."""
         if not self.clients:
             raise RunError("no client's update is left to average; the model stays as it was")
-        self._carry()
         return {name: self._averaged(name, kind) for name, kind in self._kinds.items()}
 
     def _averaged(self, name: str, kind: _Kind) -> Tensor:
@@ -124,10 +106,11 @@ class Average:
             return self._fixed[name].clone()
         if name not in self._places:
             return self._largest[name].clone()
-        place = self._places[name]
-        total = self._high[place].double().mul_(_QUANTUM * 2.0**_LOW_BITS)
-        total.add_(self._low[place].double().mul_(_QUANTUM))
-        return total.div_(self.samples).to(kind.dtype).reshape(kind.shape)
+        averaged = torch.empty(kind.shape, dtype=kind.dtype)
+        flat = averaged.view(-1)
+        for place, means in self._sum.means(self._places[name], self.samples):
+            flat[place] = torch.from_numpy(means)
+        return averaged
 
     def _raise(self, name: str, tensor: Tensor) -> None:
         known = self._largest.get(name)
@@ -145,21 +128,9 @@ class Average:
         self.clients |= clients
         self.samples += samples
 
-    def _make_room(self) -> None:
-        if self._since_carry == _CARRY_EVERY:
-            self._carry()
-        self._since_carry += 1
-
-    def _carry(self) -> None:
-        """Move what the low half has beyond its bits into the high one; the value stays the same."""
-        for start in range(0, len(self._low), _CHUNK):
-            place = slice(start, start + _CHUNK)
-            carried = (self._low[place] + (1 << (_LOW_BITS - 1))) >> _LOW_BITS
-            self._high[place] += carried
-            self._low[place] -= carried << _LOW_BITS
-        self._since_carry = 0
-
-    def _check_state(self, client: str, state: State) -> None:
+    def _check_state(self, client: str, state: State) -> float:
+        """The largest weight of an update that may be averaged."""
+        largest = 0.0
         odd = sorted(state.keys() ^ self._kinds.keys())
         if odd:
             what = "lacks" if odd[0] in self._kinds else "has an unknown"
@@ -176,7 +147,8 @@ class Average:
                 if not torch.equal(_bits(tensor), _bits(self._fixed[name])):
                     raise BadUpdate(client, f"changes {name!r}, whose infinities must stay as they are")
             elif name in self._places and tensor.numel():
-                _check_values(client, name, tensor)
+                largest = max(largest, _largest(client, name, tensor))
+        return largest
 
 
 def weights_sha256(state: State) -> str:
@@ -190,32 +162,22 @@ def weights_sha256(state: State) -> str:
     return digest.hexdigest()
 
 
-def _chunks(state: State, places: Mapping[str, slice]) -> Iterator[tuple[slice, Tensor]]:
-    """The weights as float64, a cacheful at a time, whatever the sizes of the tensors they come from."""
-    stage = torch.empty(_CHUNK, dtype=torch.float64)
-    start = filled = 0
-    for name in places:
-        flat = state[name].detach().reshape(-1).cpu()
-        taken = 0
-        while taken < len(flat):
-            count = min(_CHUNK - filled, len(flat) - taken)
-            stage[filled : filled + count].copy_(flat[taken : taken + count])
-            taken, filled = taken + count, filled + count
-            if filled == _CHUNK:
-                yield slice(start, start + filled), stage
-                start, filled = start + filled, 0
-    if filled:
-        yield slice(start, start + filled), stage[:filled]
+def _flat(tensor: Tensor) -> npt.NDArray[Any]:
+    known = tensor.dtype in (torch.float32, torch.float64)  # numpy has no bfloat16
+    array: npt.NDArray[Any] = (tensor if known else tensor.float()).numpy(force=True)
+    return array.reshape(-1)
 
 
-def _check_values(client: str, name: str, tensor: Tensor) -> None:
+def _largest(client: str, name: str, tensor: Tensor) -> float:
     low, high = _ends(tensor)
     if not _all_finite(low, high):
         raise BadUpdate(client, f"has a value in {name!r} that is not finite; it is left out")
-    if max(-low, high) > LARGEST_WEIGHT:
+    largest = max(-low, high)
+    if largest > LARGEST_WEIGHT:
         raise BadUpdate(
-            client, f"has {max(-low, high):.3g} in {name!r}, but weights are at most {LARGEST_WEIGHT:.3g}"
+            client, f"has {largest:.3g} in {name!r}, but weights are at most {LARGEST_WEIGHT:.3g}"
         )
+    return largest
 
 
 def _is_fixed(tensor: Tensor) -> bool:

@@ -1,0 +1,126 @@
+"""Sums of many vectors that come out the same in any order: whole numbers, held in float64.
+
+A term is rounded once, to a multiple of 2^-60, and cut into parts: one of multiples of 2^-20, one of the
+multiples of 2^-60 below that, and, where the sum may grow beyond 2^32, one of multiples of 2^20 above. Each
+part is added to a sum of its own, of which float64 holds every bit, so that all additions are exact. Floats,
+because processors convert and add them several times as fast as 64-bit integers.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+_UNITS: Final = (2.0**-60, 2.0**-20, 2.0**20)
+"""What the numbers of each sum are multiples of, the lowest first."""
+_REACH: Final = 2**32
+"""What two sums hold; beyond it they are three, which hold 2^72."""
+_SETTLE_EVERY: Final = 4_000
+"""Additions after which a sum hands on what is beyond its bits. A part has up to 2^39 units and float64 holds
+2^53 of them, so 2^14 additions would do no harm."""
+_CHUNK: Final = 1 << 16
+"""Numbers worked on at a time, so that they stay in the processor's cache."""
+
+
+class ExactSum:
+    """Σ of vectors times whole numbers; memory is two sums (at most three), whatever the number of terms."""
+
+    def __init__(self, size: int) -> None:
+        self._sums: list[Vector] = [np.zeros(size), np.zeros(size)]
+        self._reach = self._additions = 0
+        # Made once: fresh memory costs more than the arithmetic on it.
+        self._terms, self._part = np.empty(min(size, _CHUNK)), np.empty(min(size, _CHUNK))
+
+    def __len__(self) -> int:
+        return len(self._sums[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return sum(each.nbytes for each in self._sums)
+
+    def add(self, parts: Iterable[npt.NDArray[Any]], factor: int, largest: float) -> None:
+        """Take in one vector, given in parts of any size, times ``factor``; none of it above ``largest``."""
+        self._prepare(factor * int(np.ceil(largest)))
+        for place, terms in _chunks(parts, self._terms):
+            np.multiply(terms, factor, out=terms)
+            self._spread(place, terms, self._part[: len(terms)])
+
+    def merge(self, other: "ExactSum") -> None:
+        """Take in all that another sum has taken in."""
+        self._settle()
+        other._settle()
+        self._prepare(other._reach)
+        for mine, theirs in zip(self._sums, other._sums, strict=False):
+            np.add(mine, theirs, out=mine)
+
+    def means(self, place: slice, count: int) -> Iterator[tuple[slice, Vector]]:
+        """The sum at a place over ``count``, a cacheful at a time: where in that place, and the numbers.
+
+        They lie in memory that the next ones overwrite.
+        """
+        if len(self._sums) > 2:
+            # Of two sums, any share-out between them has the same total, rounded once; of three it has not.
+            self._settle()
+        for start in range(place.start, place.stop, _CHUNK):
+            here = slice(start, min(start + _CHUNK, place.stop))
+            total = self._terms[: here.stop - start]
+            # The largest first: what cancels does so before anything is rounded.
+            np.add(self._sums[-1][here], self._sums[-2][here], out=total)
+            for lower in self._sums[-3::-1]:
+                total += lower[here]
+            total /= count
+            yield slice(start - place.start, here.stop - place.start), total
+
+    def _spread(self, place: slice, terms: Vector, part: Vector) -> None:
+        for unit, total in reversed(list(zip(_UNITS, self._sums, strict=False))):
+            _round(terms, unit, part)
+            total[place] += part
+            if total is not self._sums[0]:
+                terms -= part
+
+    def _prepare(self, reach: int) -> None:
+        """Make sure that the sums can hold what comes next; the same for the same terms in any order."""
+        self._reach += reach
+        if self._reach > _REACH and len(self._sums) == 2:
+            self._sums.append(np.zeros(len(self)))
+            self._settle()
+        if self._additions == _SETTLE_EVERY:
+            self._settle()
+        self._additions += 1
+
+    def _settle(self) -> None:
+        """Hand what is beyond a sum's bits on to the next; a given total is then held in one way only."""
+        for unit, low, high in zip(_UNITS[1:], self._sums, self._sums[1:], strict=False):
+            for start in range(0, len(self), _CHUNK):
+                place = slice(start, start + _CHUNK)
+                beyond = np.floor(low[place] / unit) * unit
+                low[place] -= beyond
+                high[place] += beyond
+        self._additions = 0
+
+
+def _round(terms: Vector, unit: float, out: Vector) -> None:
+    """To multiples of ``unit``: a float64 of this size has its last bit there, so additions round to it."""
+    size = 1.5 * 2.0**52 * unit
+    np.add(terms, size, out=out)
+    np.subtract(out, size, out=out)
+
+
+def _chunks(parts: Iterable[npt.NDArray[Any]], room: Vector) -> Iterator[tuple[slice, Vector]]:
+    """The numbers as float64, a roomful at a time, whatever the sizes of the parts they come from."""
+    start = filled = 0
+    for part in parts:
+        taken = 0
+        while taken < len(part):
+            count = min(len(room) - filled, len(part) - taken)
+            room[filled : filled + count] = part[taken : taken + count]
+            taken, filled = taken + count, filled + count
+            if filled == len(room):
+                yield slice(start, start + filled), room
+                start, filled = start + filled, 0
+    if filled:
+        yield slice(start, start + filled), room[:filled]
