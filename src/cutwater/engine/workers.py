@@ -172,17 +172,13 @@ class Workers:
             for worker in (*self.workers, *self.workers):
                 self._hand_out(worker, waiting)
             while busy := {worker.pipe: worker for worker in self.workers if worker.orders}:
-                for ready in wait(list(busy)):
-                    worker = busy[cast("Connection", ready)]
-                    answer = self._answer(worker)
-                    if answer is None:
-                        self._replace(worker)
-                        continue
-                    done, worker.tries = worker.orders.popleft(), 0
-                    if not worker.orders:
+                ready = [busy[cast("Connection", pipe)] for pipe in wait(list(busy))]
+                # Everyone gets something to do before anyone's results are looked at.
+                for worker, done in [(worker, self._done(worker, waiting)) for worker in ready]:
+                    if done is not None:
+                        order, answer = done
+                        yield order.place, answer, worker.buffers[order.buffer].tensors
                         self._hand_out(worker, waiting)
-                    yield done.place, answer, worker.buffers[done.buffer].tensors
-                    self._hand_out(worker, waiting)
         finally:
             # Whoever stops listening half-way must not find old answers in the pipes later.
             for worker in self.workers:
@@ -200,6 +196,17 @@ class Workers:
         has = len(worker.orders)
         if waiting and (has == 0 or (has == 1 and len(waiting) > len(self.workers))):
             worker.give(self, *waiting.popleft())
+
+    def _done(self, worker: _Worker, waiting: deque[tuple[int, dict[str, Any]]]) -> tuple[_Order, Any] | None:
+        """What a worker has done, which then has something to do again; None if it died over it."""
+        answer = self._answer(worker)
+        if answer is None:
+            self._replace(worker)
+            return None
+        order, worker.tries = worker.orders.popleft(), 0
+        if not worker.orders:
+            self._hand_out(worker, waiting)
+        return order, answer
 
     def _answer(self, worker: _Worker) -> Any:
         """What a worker says, or None if it died."""
