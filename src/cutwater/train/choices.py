@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from warnings import catch_warnings, simplefilter
 
@@ -33,8 +34,13 @@ def find_device(name: str) -> torch.device:
 def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
     """The optimizer for a learning rate; nonsense is refused now, before the first round."""
     arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
-    optimizer_factory(train.optimizer, train.lr, **arguments)
-    return lambda lr: optimizer_factory(train.optimizer, lr, **arguments)
+
+    @lru_cache(maxsize=1)  # all sessions of a round have the same
+    def at(lr: float) -> MakeOptimizer:
+        return optimizer_factory(train.optimizer, lr, **arguments)
+
+    at(train.lr)
+    return at
 
 
 def optimizer_kind(train: TrainSettings) -> str:

@@ -126,9 +126,11 @@ class Study:
         clients = [self.fleet[self._index[name]] for name in names]
         believed = [self._truth.believed(estimates, client, round_) for client in clients]
         true = [self._truth.true(client, round_) for client in clients]
-        plan = solve(self.problem(under(clients, believed)), self.planner, **self.planner_options)
+        planned = self.problem(under(clients, believed))
+        plan = solve(planned, self.planner, **self.planner_options)
+        truth = planned if true == believed else self.problem(under(clients, true))
         lost_at = {name: self._truth.lost_at(name, round_) for name in names}
-        return play(round_, plan, self.problem(under(clients, true)), lost_at, settings)
+        return play(round_, plan, truth, lost_at, settings)
 
     def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
         """What is believed after a round: those who finished were seen as they truly were."""
