@@ -3,7 +3,7 @@
     python benchmarks/train.py [--repetitions 7] [--only steps,round,flower,memory]
 
 Every ratio is taken within one run on one machine: both sides are repeated in turns, so that whatever else
-the machine does falls on both, and medians are compared. Exits with 1 if a target is missed.
+the machine does falls on both, and the median is taken. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from cutwater.data.values import ArraySamples, Data
 from cutwater.engine.local import LocalEngine
+from cutwater.engine.memory import keep_freed_memory
 from cutwater.model import zoo
 from cutwater.model.discover import layered
 from cutwater.plan.fleet import Fleet
@@ -54,11 +55,12 @@ class Subject(NamedTuple):
     model: str
     options: dict[str, Any]
     samples: int
+    batch: int = BATCH
 
 
 # Without dropout, whose masks Flower's clients would draw otherwise.
 SUBJECTS = {
-    "phone": Subject("cnn", {"width": 8, "dropout": 0.0}, 96),
+    "phone": Subject("cnn", {"width": 8, "dropout": 0.0}, samples=96, batch=48),
     "cnn": Subject("cnn", {"dropout": 0.0}, 320),
     "mlp": Subject("mlp", {}, 320),
     "resnet18": Subject("resnet18", {}, 320),
@@ -108,8 +110,9 @@ def model(name: str = MODEL) -> torch.nn.Module:
     return zoo.build(subject.model, input=INPUT, classes=10, **subject.options)
 
 
-def study(name: str = MODEL, clients: int = CLIENTS, samples: int = 0, batch: int = BATCH) -> Study:
+def study(name: str = MODEL, clients: int = CLIENTS, samples: int = 0) -> Study:
     each = samples or SUBJECTS[name].samples
+    batch = min(each, SUBJECTS[name].batch)
     fleet = Fleet.from_columns(compute=np.linspace(1e9, 9e9, clients), up=8e6, down=8e6, samples=each)
     return Study.of(
         model(name),
@@ -123,15 +126,20 @@ def study(name: str = MODEL, clients: int = CLIENTS, samples: int = 0, batch: in
     )
 
 
-def in_turns(tasks: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
-    """Median seconds of each task, run in turns, after one turn that does not count."""
+def in_turns(tasks: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
+    """Seconds of each task, run in turns, after one turn that does not count."""
     taken: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(repetitions + 1):
         for name, task in tasks.items():
             began = time.perf_counter()
             task()
             taken[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+    return {name: seconds[1:] for name, seconds in taken.items()}
+
+
+def median_ratio(over: list[float], under: list[float]) -> float:
+    """Of what was taken right after each other: the speed of a machine that others use drifts."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
 # 1. A split step against a whole step.
@@ -154,21 +162,22 @@ def _split_step(name: str, repetitions: int) -> Line:
     client_half, server_half = cut.split(middle)
     client, server = ClientSide(client_half, make, 1), ServerSide(server_half, make, 1, F.cross_entropy)
     count = iter(range(10**9))
-    seconds = in_turns(
+    taken = in_turns(
         {
             "whole": lambda: train_step(alone, None, F.cross_entropy, next(count), (images,), labels),
             "split": lambda: train_step(client, server, F.cross_entropy, next(count), (images,), labels),
         },
         repetitions,
     )
-    detail = f"{seconds['split'] * 1e3:.2f} ms, {seconds['whole'] * 1e3:.2f} ms; cut {middle} of {len(cut)}"
-    ratio = seconds["split"] / seconds["whole"]
+    ms = {side: statistics.median(seconds) * 1e3 for side, seconds in taken.items()}
+    detail = f"{ms['split']:.2f} ms, {ms['whole']:.2f} ms; cut {middle} of {len(cut)}"
+    ratio = median_ratio(taken["split"], taken["whole"])
     return Line(f"split step / whole step ({name})", ratio, 1.05, True, detail)
 
 
 # 2. A FedAvg round on two workers against its bare steps in one thread.
 class Bare:
-    """The same steps with nothing around them."""
+    """The same steps with nothing around them: torch as it comes."""
 
     def __init__(self, subject: Study, name: str) -> None:
         outcome = subject.outcome(1, start(subject).estimates)
@@ -185,10 +194,49 @@ class Bare:
                 self.optimizer.zero_grad()
 
 
+class BareProcess:
+    """The bare steps in a process of their own, in which nothing of ours has been set."""
+
+    def __init__(self, name: str) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, __file__, "--bare", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.steps = int(self._line())
+        """Of a round."""
+
+    def _line(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline()
+
+    def __call__(self, rounds: int) -> None:
+        """The steps of so many rounds."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{rounds}\n")
+        self.child.stdin.flush()
+        assert self._line() == "done\n", "the process of the bare steps ended"
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.communicate()
+
+
+def run_bare(name: str) -> None:
+    bare = Bare(study(name), name)
+    print(sum(map(len, bare.batches)), flush=True)
+    for line in sys.stdin:
+        for _ in range(int(line)):
+            bare()
+        print("done", flush=True)
+
+
 class Rounds:
-    """Our rounds, one after the other."""
+    """Our rounds, one after the other, as ``cutwater train`` runs them."""
 
     def __init__(self, subject: Study, workers: int) -> None:
+        keep_freed_memory()
         self.study = subject
         self.engine = LocalEngine(subject.job(), subject.test(), workers)
         self.progress = start(subject)
@@ -200,26 +248,25 @@ class Rounds:
 
 
 def whole_round(repetitions: int) -> list[Line]:
-    return [_round("phone", repetitions, in_a_row=10), _round("cnn", repetitions, in_a_row=2)]
+    return [_round("phone", 4 * repetitions, in_a_row=5), _round("cnn", repetitions, in_a_row=2)]
 
 
 def _round(name: str, repetitions: int, in_a_row: int) -> Line:
     """Some rounds one after the other, as in training, then as many times the bare steps, and so on."""
-    subject = study(name)
-    bare, rounds = Bare(subject, name), Rounds(subject, 2)
+    bare, ours = BareProcess(name), Rounds(study(name), 2)
 
-    def row(task: Callable[[], None]) -> None:
+    def rounds() -> None:
         for _ in range(in_a_row):
-            task()
+            ours()
 
     try:
-        taken = in_turns({"bare": partial(row, bare), "round": partial(row, rounds)}, repetitions)
+        taken = in_turns({"bare": partial(bare, in_a_row), "round": rounds}, repetitions)
     finally:
-        rounds.engine.close()
-    seconds = {side: each / in_a_row for side, each in taken.items()}
-    steps = sum(len(session) for session in bare.batches)
-    detail = f"{seconds['round']:.3f} s, {seconds['bare']:.3f} s; {CLIENTS} clients, {steps} steps"
-    ratio = seconds["round"] / seconds["bare"]
+        ours.engine.close()
+        bare.close()
+    seconds = {side: statistics.median(rows) / in_a_row for side, rows in taken.items()}
+    detail = f"{seconds['round']:.3f} s, {seconds['bare']:.3f} s; {CLIENTS} clients, {bare.steps} steps"
+    ratio = median_ratio(taken["round"], taken["bare"])
     return Line(f"round, 2 workers / bare steps, 1 thread ({name})", ratio, 0.6, True, detail)
 
 
@@ -382,7 +429,7 @@ def _peak(clients: int, workers: int) -> int:
 
 
 def report_peak(clients: int, workers: int) -> None:
-    rounds = Rounds(study("cnn", clients, samples=3, batch=3), workers)
+    rounds = Rounds(study("cnn", clients, samples=3), workers)
     for _ in range(2):
         rounds()
     rounds.engine.close()
@@ -410,11 +457,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--bare", help=argparse.SUPPRESS)
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--flower", help=argparse.SUPPRESS)
     parser.add_argument("--weights", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.bare:
+        run_bare(given.bare)
+        return
     if given.peak:
         report_peak(*map(int, given.peak.split(",")))
         return
