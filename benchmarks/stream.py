@@ -440,6 +440,7 @@ def main() -> int:
     if arguments.serve:
         {"stream": serve_stream, "bare": serve_bare}[arguments.serve]()
         return 0
+    keep_freed_memory()  # as the ClientApp does
     repetitions = 15 if arguments.quick else 60
     verdict = Verdicts()
     with process("stream") as ours, process("bare") as theirs:
