@@ -224,3 +224,14 @@ def test_a_clients_samples_do_not_depend_on_who_was_asked_before():
     first, second = (partition(500, labels, names(5), seed=1) for _ in range(2))
     first["c1"], first["c3"]
     assert hashlib.sha256(first["c2"].train).digest() == hashlib.sha256(second["c2"].train).digest()
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_very_small_alpha_gives_each_client_one_class_as_long_as_there_is_any_left(classes):
+    labels = np.tile(np.arange(classes), 200)
+    for seed in range(30):
+        made = partition(
+            len(labels), labels, names(4), samples=[10] * 4, method="dirichlet", alpha=1e-4, seed=seed
+        )
+        for row in made.table(labels):
+            assert sorted(row.classes) == [0] * (classes - 1) + [10]

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from cutwater.data.streams import stream
@@ -231,11 +232,21 @@ def _dirichlet(task: _Task) -> Indices:
     # In seeded order, so that no client is always the one that gets the leftovers.
     for position in stream(task.seed, "dirichlet order").permutation(len(task.sizes)):
         mix = np.zeros(len(left))
-        mix[present] = stream(task.seed, "dirichlet", int(position)).dirichlet(prior[present])
+        mix[present] = _mix(stream(task.seed, "dirichlet", int(position)), prior[present])
         counts = _apportion(int(task.sizes[position]), mix, left)
         held[position] = pools[np.repeat(taken, counts) + _ramp(counts)]
         taken, left = taken + counts, left - counts
     return np.concatenate(held)
+
+
+def _mix(random: RandomState, prior: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares of the classes, drawn from a Dirichlet distribution."""
+    drawn: NDArray[np.float64] = random.dirichlet(prior)
+    if np.isfinite(drawn).all():
+        return drawn
+    # Of a very small prior all shares are often too small for a float; then one class takes all, as it does
+    # in the limit.
+    return random.multinomial(1, prior / prior.sum()).astype(np.float64)
 
 
 def _apportion(size: int, mix: NDArray[np.float64], left: Indices) -> Indices:
