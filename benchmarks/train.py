@@ -1,6 +1,6 @@
 """How much training costs beyond its arithmetic: ratios against bare PyTorch, Flower's simulation and itself.
 
-    python benchmarks/train.py [--repetitions 7] [--only steps,round,flower,memory]
+    python benchmarks/train.py [--repetitions 7] [--only round,flower,steps,memory]
 
 Every ratio is taken within one run on one machine: both sides are repeated in turns, so that whatever else
 the machine does falls on both, and the median is taken. Exits with 1 if a target is missed.
@@ -452,7 +452,8 @@ def show(lines: list[Line]) -> None:
     console.print(table)
 
 
-PARTS = {"steps": steps, "round": whole_round, "flower": flower, "memory": memory}
+# Rounds first: workers are forked, and inherit the memory of whatever this process has done before.
+PARTS = {"round": whole_round, "flower": flower, "steps": steps, "memory": memory}
 
 
 def main() -> None:
