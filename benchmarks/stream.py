@@ -98,7 +98,8 @@ class Halves:
     async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
         """A step of either kind."""
         if session.run == "model":
-            reply = await self.lane.run(lambda: self.side.step(number, smashed, labels), 1e6)
+            reply = await self.lane.run(lambda: self.side.differentiate(number, smashed, labels), 1e6)
+            asyncio.get_running_loop().call_soon(self.lane.follow, self.side.update)
             return StepResult(reply.gradients, reply.loss)
         if not smashed[0].requires_grad:
             return StepResult((), 0.0)

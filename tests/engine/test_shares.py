@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import own_loop
-from cutwater.engine.shares import FairQueue, ShareScheduler
+from cutwater.engine.fair_queue import FairQueue
+from cutwater.engine.shares import ShareScheduler
 from cutwater.errors import EngineError
 
 COSTS = st.floats(0.1, 100.0)
@@ -295,6 +296,40 @@ def test_closing_a_lane_drops_its_waiting_work_and_returns_its_share() -> None:
         other = scheduler.lane("b", 1.0)
         other.submit(lambda: None, 1.0).result(5)
         assert other.delivery().promised == pytest.approx(1.0)
+
+
+def test_the_rest_of_a_piece_comes_before_anything_else_and_costs_nothing_more() -> None:
+    order: list[str] = []
+    with ShareScheduler() as scheduler:
+        first, other = scheduler.lane("first", 1.0), scheduler.lane("other", 100.0)
+        first.submit(lambda: order.append("first"), 2.0).result(5)
+        gate = Gate(scheduler)
+        done = [other.submit(lambda: order.append("other"), 1.0)]
+        done.append(first.submit(lambda: order.append("next"), 2.0))
+        done.append(first.follow(lambda: (order.append("rest"), time.sleep(0.01))))
+        gate.lift()
+        for each in done:
+            each.result(5)
+        deliveries = {each.name: each for each in scheduler.report()}
+    assert order == ["first", "rest", "other", "next"]
+    assert (deliveries["first"].pieces, deliveries["first"].flops) == (2, 4.0)
+    assert deliveries["first"].busy_seconds >= 0.01
+
+
+def test_closing_a_lane_drops_the_rest_of_its_last_piece() -> None:
+    ran: list[str] = []
+    with ShareScheduler() as scheduler:
+        gate = Gate(scheduler)
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+        rest = lane.follow(lambda: ran.append("rest"))
+        kept = other.follow(lambda: ran.append("kept"))
+        lane.close()
+        gate.lift()
+        kept.result(5)
+        assert rest.cancelled()
+        with pytest.raises(EngineError, match="closed"):
+            lane.follow(lambda: None)
+    assert ran == ["kept"]
 
 
 def test_a_step_that_is_cancelled_before_its_turn_is_never_run() -> None:

@@ -2,16 +2,7 @@
 
 The plan promises client k the compute f_k^S, so the server's part of its steps, c FLOPs each, may take
 c / f_k seconds. Sessions share one device by turns: each hands in work (a function and its FLOPs), one runner
-carries out one piece at a time, and a weighted fair queue picks the next.
-
-**The queue** is WF²Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", IEEE/ACM ToN 5(5),
-1997). Every session's next piece has a virtual start S and finish S + c / f; virtual time V advances by the
-FLOPs done over Σf and is never behind the smallest S. Of the pieces that may have started by now (S ≤ V),
-the one that finishes first goes next. It never idles while there is work, so an unused share goes to the
-others; while a session has work, it lags behind its share by no more than about one piece; and a piece is
-done at most one (other) piece later than its promise, c / f after it came. Start-time fair queueing is
-simpler and as fair in the long run, but there a piece may have to wait for one of every other session, which
-breaks the promise for sessions with large shares.
+carries out one piece at a time, and a weighted fair queue picks the next (``fair_queue``).
 
 **The charge is FLOPs, not seconds.** The plan divides F^max in FLOPS, and a step's FLOPs are known before it
 runs, so the order of service depends on the plan alone and not on the noise of a clock. Where a device does
@@ -20,128 +11,19 @@ seconds × nominal FLOPS); busy seconds are reported beside FLOPs, so that a dif
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
+from cutwater.engine.fair_queue import FairQueue
 from cutwater.errors import EngineError
 
 T = TypeVar("T")
-
-
-class _Flow(Generic[T]):
-    """A session's work in a fair queue."""
-
-    def __init__(self, weight: float) -> None:
-        self.weight = weight
-        self.start = 0.0
-        """S of the first piece in the queue; when the queue is empty, the finish of the last."""
-        self.pieces: deque[tuple[float, T]] = deque()
-        self.seen_from: tuple[float, float] | None = None
-        self.served = self.seen = self.entitled = 0.0
-
-    @property
-    def finish(self) -> float:
-        return self.start + self.pieces[0][0] / self.weight
-
-
-class FairQueue(Generic[T]):
-    """WF²Q+ over named flows; knows no clock and no threads."""
-
-    def __init__(self) -> None:
-        self._flows: dict[str, _Flow[T]] = {}
-        self._now = 0.0
-        self._weights = 0.0
-        self._running = 0.0
-        """By how much virtual time will have advanced when the piece being served is done."""
-        self._work = self._per_weight = 0.0
-        """All that was served, and the same over the sum of weights at the time."""
-
-    def open(self, name: str, weight: float) -> None:
-        """Add a flow."""
-        if not (math.isfinite(weight) and weight > 0):
-            raise EngineError(
-                f"the share of {name!r} is {weight}, but must be a finite number of FLOPS above 0"
-            )
-        if name in self._flows:
-            raise EngineError(f"{name!r} has a share already: give each session a name of its own")
-        self._flows[name] = _Flow(weight)
-        self._sum_up()
-
-    def close(self, name: str) -> list[T]:
-        """Take a flow out, with what it had left."""
-        flow = self._flows.pop(name)
-        self._sum_up()
-        return [item for _, item in flow.pieces]
-
-    def _sum_up(self) -> None:
-        self._weights = math.fsum(flow.weight for flow in self._flows.values())
-
-    def push(self, name: str, cost: float, item: T) -> None:
-        """Queue a piece of work of a flow."""
-        if not (math.isfinite(cost) and cost > 0):
-            raise EngineError(f"work of {name!r} costs {cost} FLOPs, but must cost more than 0 and be finite")
-        flow = self._flows[name]
-        if not flow.pieces:
-            flow.start = max(flow.start, self._now)
-            flow.seen_from = (self._work, self._per_weight)
-        flow.pieces.append((cost, item))
-
-    def pop(self, wanted: Callable[[T], bool] = lambda _: True) -> tuple[str, float, T] | None:
-        """The piece to serve now that the last is done, or None; what is not wanted is left out for free."""
-        self._now += self._running
-        self._running = 0.0
-        while (chosen := self._choose()) is not None:
-            name, flow = chosen
-            cost, item = flow.pieces[0]
-            if wanted(item):
-                self._charge(flow, cost)
-                return name, cost, item
-            self._shift(flow)
-        return None
-
-    def _choose(self) -> tuple[str, _Flow[T]] | None:
-        waiting = [(name, flow) for name, flow in self._flows.items() if flow.pieces]
-        if not waiting:
-            # All work is done, so nobody is owed anything: whoever comes next starts afresh.
-            self._now = max([self._now, *(flow.start for flow in self._flows.values())])
-            return None
-        self._now = max(self._now, min(flow.start for _, flow in waiting))
-        eligible = (pair for pair in waiting if pair[1].start <= self._now)
-        # Ties go to the flow that was opened first: the order is a function of the work alone.
-        return min(eligible, key=lambda pair: pair[1].finish)
-
-    def _charge(self, flow: _Flow[T], cost: float) -> None:
-        flow.start = flow.finish
-        flow.served += cost
-        self._running = cost / self._weights
-        self._work += cost
-        self._per_weight += self._running
-        self._shift(flow)
-
-    def _shift(self, flow: _Flow[T]) -> None:
-        flow.pieces.popleft()
-        if not flow.pieces:
-            self._look_away(flow)
-
-    def _look_away(self, flow: _Flow[T]) -> None:
-        assert flow.seen_from is not None
-        flow.seen += self._work - flow.seen_from[0]
-        flow.entitled += flow.weight * (self._per_weight - flow.seen_from[1])
-        flow.seen_from = None
-
-    def account(self, name: str) -> tuple[float, float, float]:
-        """(served, seen, entitled): what a flow got, what was served while it had work, its share of that."""
-        flow = self._flows[name]
-        if flow.seen_from is None:
-            return flow.served, flow.seen, flow.entitled
-        seen, per_weight = self._work - flow.seen_from[0], self._per_weight - flow.seen_from[1]
-        return flow.served, flow.seen + seen, flow.entitled + flow.weight * per_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +77,7 @@ class ShareScheduler:
         self.device = device
         self._settle, self._clock = _finish_on(device), clock
         self._queue: FairQueue[_Piece] = FairQueue()
+        self._following: deque[tuple[Lane, _Piece]] = deque()
         self._lanes: dict[str, Lane] = {}
         self._turn = threading.Condition()
         self._closed = False
@@ -235,12 +118,22 @@ class ShareScheduler:
         """The next piece, its future set running; None when closed."""
         with self._turn:
             while not self._closed:
-                chosen = self._queue.pop(lambda piece: piece.future.set_running_or_notify_cancel())
+                chosen = self._choose()
                 if chosen is not None:
-                    name, cost, piece = chosen
-                    return self._lanes[name], cost, piece
+                    return chosen
                 self._turn.wait()
         return None
+
+    def _choose(self) -> tuple["Lane", float, _Piece] | None:
+        while self._following:
+            lane, piece = self._following.popleft()
+            if piece.future.set_running_or_notify_cancel():
+                return lane, 0.0, piece
+        chosen = self._queue.pop(lambda piece: piece.future.set_running_or_notify_cancel())
+        if chosen is None:
+            return None
+        name, cost, piece = chosen
+        return self._lanes[name], cost, piece
 
     def _run(self) -> None:
         while (chosen := self._next()) is not None:
@@ -260,10 +153,11 @@ class ShareScheduler:
 
     def _book(self, lane: "Lane", cost: float, piece: _Piece, started: float) -> None:
         with self._turn:
-            lane._pieces += 1
-            lane._flops += cost
             lane._busy += self._clock() - started
-            lane._waited += started - piece.since
+            if cost:
+                lane._pieces += 1
+                lane._flops += cost
+                lane._waited += started - piece.since
 
 
 class Lane:
@@ -278,12 +172,24 @@ class Lane:
     def submit(self, work: Callable[[], T], flops: float) -> "Future[T]":
         """Hand in work that costs this many FLOPs; what it returns or raises is the future's."""
         scheduler, future = self._scheduler, Future[T]()
-        with scheduler._turn:
+        with self._open_turn():
+            scheduler._queue.push(self.name, flops, _Piece(work, future, scheduler._clock()))
+        return future
+
+    def follow(self, work: Callable[[], T]) -> "Future[T]":
+        """Hand in the rest of what was done last, once its result is out: it goes next and is paid for."""
+        scheduler, future = self._scheduler, Future[T]()
+        with self._open_turn():
+            scheduler._following.append((self, _Piece(work, future, scheduler._clock())))
+        return future
+
+    @contextmanager
+    def _open_turn(self) -> Iterator[None]:
+        with self._scheduler._turn:
             if self._final is not None:
                 raise EngineError(f"the lane of {self.name!r} is closed")
-            scheduler._queue.push(self.name, flops, _Piece(work, future, scheduler._clock()))
-            scheduler._turn.notify()
-        return future
+            yield
+            self._scheduler._turn.notify()
 
     async def run(self, work: Callable[[], T], flops: float) -> T:
         """The same for an event loop; cancelled before its turn, the work is never done nor charged."""
@@ -301,6 +207,7 @@ class Lane:
             if self._final is None:
                 self._final = self._account()
                 dropped = scheduler._queue.close(self.name)
+                dropped += [piece for lane, piece in scheduler._following if lane is self]
                 del scheduler._lanes[self.name]
                 for piece in dropped:
                     piece.future.cancel()

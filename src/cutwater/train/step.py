@@ -114,6 +114,12 @@ class ServerSide(_Side):
 
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
         """Stages 3 and 4: forward (eq. (6)), backward and update (eq. (7))."""
+        reply = self.differentiate(step, smashed, labels)
+        self.update()
+        return reply
+
+    def differentiate(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
+        """Stages 3 and 4 up to the update: all that the client waits for."""
         with self.watch("server_forward"):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
             # graph, nor what the client has kept for its own backward pass.
@@ -122,8 +128,12 @@ class ServerSide(_Side):
             value = self.loss(output, labels)
         with self.watch("server_backward"):
             torch.autograd.backward(value)
-            self._update()
         return Reply(tuple(_gradient(t) for t in smashed if t.requires_grad), float(value.detach()))
+
+    def update(self) -> None:
+        """The rest of stage 4, due before the next step."""
+        with self.watch("server_backward"):
+            self._update()
 
 
 def train_step(

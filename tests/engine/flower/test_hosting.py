@@ -1,6 +1,8 @@
 """The server's halves: memory by open session, given back at the end; nothing left of a failed one."""
 
+import copy
 import gc
+import threading
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.session import Session, SessionRecord
 from cutwater.errors import EngineError
 from cutwater.train.session import Task
-from cutwater.train.step import state_bytes
+from cutwater.train.step import ServerSide, state_bytes
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +109,58 @@ def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
     assert trained.share is not None
     assert trained.share > 0
     assert trained.delivery.delivered == 1.0
+
+
+@pytest.fixture
+def slow_updates(monkeypatch):
+    """Updates of server halves wait until the event is set."""
+    may_update = threading.Event()
+    update = ServerSide.update
+
+    def slow(side):
+        assert may_update.wait(10)
+        update(side)
+
+    monkeypatch.setattr(ServerSide, "update", slow)
+    return may_update
+
+
+def test_gradients_go_out_before_the_update_and_the_end_waits_for_it(study, hosting, slow_updates):
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    first = own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    assert first.gradients, "nothing has been updated yet"
+    assert not slow_updates.is_set()
+    threading.Timer(0.05, slow_updates.set).start()
+    own_loop.run(hosting.step(session(1), 1, smashed, labels))
+    slow_updates.clear()
+    threading.Timer(0.05, slow_updates.set).start()
+    own_loop.run(hosting.closed(session(1), record(session(1))))
+    half = copy.deepcopy(study.model.split(2).server)
+    half.load_state_dict({name: study.initial[name] for name in half.state_dict()})
+    side = ServerSide(half, study.job().optimizer(0.05), 3, study.job().loss)
+    losses = [side.step(number, smashed_of(study)[0], labels).loss for number in (0, 1)]
+    assert losses[0] == first.loss
+    trained = hosting.collect("s1").state
+    assert all(torch.equal(trained[name], tensor) for name, tensor in half.state_dict().items())
+
+
+@pytest.mark.parametrize("end", ["step", "closed"])
+def test_an_update_that_fails_fails_its_session(study, hosting, monkeypatch, end):
+    def broken(side):
+        raise EngineError("out of memory")
+
+    monkeypatch.setattr(ServerSide, "update", broken)
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    doing = {
+        "step": lambda: hosting.step(session(1), 1, smashed, labels),
+        "closed": lambda: hosting.closed(session(1), record(session(1))),
+    }
+    with pytest.raises(EngineError, match="out of memory"):
+        own_loop.run(doing[end]())
+    own_loop.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
+    with pytest.raises(EngineError, match="nothing"):
+        hosting.collect("s1")
+    assert hosting._shares.report() == ()

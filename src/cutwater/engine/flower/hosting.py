@@ -3,12 +3,16 @@
 A session's half is copied from the model when its first mini-batch arrives and given up when the session is
 over: memory grows by one server-side model and its optimizer state for each open session, and no more. All of
 them run in one thread, because torch's random generators belong to the process (see ``model.randomness``).
+
+A half is updated when its gradients are on their way, not before: the client need not wait for that.
 """
 
+import asyncio
 import copy
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +63,8 @@ class _Room:
     """The global weights, shared by all sessions of the round."""
     lane: Lane
     side: ServerSide | None = None
+    updated: Future[None] | None = None
+    """The update after the last step; done when the next one runs, as both take turns in one lane."""
     stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     loss: float = 0.0
     steps: int = 0
@@ -116,21 +122,25 @@ class Hosting:
         cut = self._profile.cuts[session.cut - 1]
         flops = (cut.server_forward_flops + cut.server_backward_flops) * len(labels)
         began = time.monotonic()
-        before = dict(room.stages)
         # A half may have no arithmetic that counts (a last layer that only reshapes), yet takes its turn.
         result = await room.lane.run(
             lambda: self._step(room, number, smashed, labels, flops), max(flops, 1.0)
         )
         room.seconds += time.monotonic() - began
-        measures = {name: seconds - before.get(name, 0.0) for name, seconds in room.stages.items()}
-        return StepResult(result.gradients, result.loss, measures)
+        # The loop comes to this when it has handed the reply over.
+        asyncio.get_running_loop().call_soon(self._follow, session.id)
+        return result
 
     async def closed(self, session: Session, record: SessionRecord) -> None:
         """See :class:`cutwater.engine.stream.session.ServerHalf`."""
         room = self._rooms.pop(session.id, None)
         if room is None:
             return
-        delivery = room.lane.close()
+        try:
+            if room.updated is not None and record.failure is None:
+                await asyncio.wrap_future(room.updated)
+        finally:
+            delivery = room.lane.close()
         if room.side is None or record.failure is not None:
             return
         self._done[session.id] = Trained(
@@ -145,13 +155,16 @@ class Hosting:
             delivery=delivery,
         )
 
-    def _step(self, room: _Room, number: int, smashed: Tensors, labels: Tensor, flops: float) -> Any:
-        """Stages 3 and 4, in the computing thread."""
+    def _step(self, room: _Room, number: int, smashed: Tensors, labels: Tensor, flops: float) -> StepResult:
+        """Stages 3 and 4 but for the update, in the computing thread."""
         began = time.monotonic()
         torch.set_num_threads(1)  # of this thread, so that bits do not depend on the number of cores
+        if room.updated is not None:
+            room.updated.result()  # raises what went wrong
         side = room.side or self._furnish(room)
+        room.stages.clear()
         moved = tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in smashed)
-        reply = side.step(number, moved, labels.to(self._device))
+        reply = side.differentiate(number, moved, labels.to(self._device))
         room.loss += reply.loss * len(labels)
         room.steps, room.samples = room.steps + 1, room.samples + len(labels)
         room.up += state_bytes((*smashed, labels))
@@ -159,7 +172,20 @@ class Hosting:
         room.flops += flops
         if self._pacer is not None:
             self._pacer.hold(flops / self._compute, time.monotonic() - began)
-        return reply
+        return StepResult(reply.gradients, reply.loss, dict(room.stages))
+
+    def _follow(self, session: str) -> None:
+        room = self._rooms.get(session)
+        if room is not None:
+            room.updated = room.lane.follow(lambda: self._update(room))
+
+    def _update(self, room: _Room) -> None:
+        """The rest of stage 4, in the computing thread."""
+        assert room.side is not None
+        began = time.monotonic()
+        room.side.update()
+        if self._pacer is not None:
+            self._pacer.hold(0.0, time.monotonic() - began)  # the emulated server's step was over before
 
     def _furnish(self, room: _Room) -> ServerSide:
         half = copy.deepcopy(self._job.split(room.task.cut).server)
