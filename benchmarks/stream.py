@@ -352,9 +352,10 @@ def step_cost(server: Server, bare: list[Any], repetitions: int, verdict: Verdic
         assert all(torch.equal(others[0], other) for other in others), "a step gave other bits"
     ms = {name: 1e3 * taken for name, taken in seconds.items()}
     ratio = (ms["split"] - ms["here"]) / (ms["echo"] - ms["here"])
+    own = 1e3 * median(alone)
     detail = (
-        f"{ms['split']:.2f} and {ms['echo']:.2f} against {ms['here']:.2f} ms in process; same bits; the echo "
-        f"by itself {1e3 * median(alone):.2f} ms"
+        f"{ms['split']:.2f} and {ms['echo']:.2f} against {ms['here']:.2f} ms in process; same bits; "
+        f"{(ms['split'] - ms['here']) / own:.2f} of the echo's own {own:.2f} ms"
     )
     verdict("a split step's cost at 1 MiB, of a bare echo's", ratio, STEP_COST, least=False, detail=detail)
 

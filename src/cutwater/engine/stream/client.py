@@ -57,8 +57,8 @@ class _Line:
         options = limits.client(ticket.claims.server_name)
         self._frame_bytes = limits.frame_bytes
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._place: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._place.put(None)
+        self._receipts: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._under_way = False
         self._channel = grpc.secure_channel(ticket.claims.address, credentials, options)
         method = self._channel.stream_stream(METHOD)
         self._call: Any = method(self._frames(), timeout=seconds, metadata=metadata)
@@ -72,28 +72,30 @@ class _Line:
         each other out of the processor's cache.
         """
         for frame in packed.frames(self._frame_bytes):
-            if not self._find_place():
+            if not self._settle():
                 return
             self._outbox.put(frame)
+            self._under_way = True
 
-    def _find_place(self) -> bool:
-        """Wait until gRPC has taken the frame before; False if the connection ended."""
-        wait = False
-        while True:
+    def _settle(self) -> bool:
+        """Wait until gRPC has taken the frame that is under way, if one is; False if the connection ended."""
+        while self._under_way:
             try:
-                self._place.get(wait, _LOOK)
-                return True
+                self._receipts.get(timeout=_LOOK)
+                self._under_way = False
             except queue.Empty:
-                wait = True
                 if not self._call.is_active():
                     return False
+        return True
 
     def _frames(self) -> Iterator[bytes]:
         while (frame := self._outbox.get()) is not None:
             yield frame
-            self._place.put(None)  # gRPC asks for the next, so it has taken this one
+            self._receipts.put(None)  # gRPC asks for the next, so it has taken this one
 
     def receive(self, assembler: Assembler) -> Message:
+        # No answer comes before all has been sent: to ask for it now would keep the interpreter from sending.
+        self._settle()
         try:
             for data in self._call:
                 message = assembler.feed(data)
