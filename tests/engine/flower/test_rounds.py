@@ -12,6 +12,7 @@ import torch
 from flower_cases import good_node, grid_of, node_study, settings, sha256_of, trained, write_four
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from cutwater.engine.flower import orders as orders_module
 from cutwater.engine.flower import roster
 from cutwater.engine.flower import rounds as rounds_module
 from cutwater.engine.flower.answer import answer
@@ -237,7 +238,7 @@ def _old_ticket(given):
 def test_an_order_a_ticket_or_an_answer_of_an_old_round_counts_for_nothing_in_the_next(
     tmp_path, monkeypatch, what, why
 ):
-    monkeypatch.setattr(rounds_module, "_SETTLE", 0.2)
+    monkeypatch.setattr(orders_module, "_SETTLE", 0.2)
     given = settings(write_four(tmp_path, rounds=2))
     grid = grid_of(given)
     grid.nodes[11] = _replaying(given, what(given))

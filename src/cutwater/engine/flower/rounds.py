@@ -1,8 +1,7 @@
 """A round over Flower: plan, hand out, collect until the deadline, judge, aggregate (paper, Sec. III-B).
 
-What a node sends counts only if it answers this round's order in time, for the client that the node is, with
-the tensors, sample count and steps that the plan calls for, all finite; and, where the model is split, if the
-server's half has seen the session through. Everything else is left out and named; the others are unaffected.
+Whoever's update is not in by then, or does not count (``updates``), is left out and named; the others are
+unaffected.
 """
 
 import time
@@ -11,19 +10,15 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from torch import Tensor
 
-from cutwater.engine.flower import wire
-from cutwater.engine.flower.hosting import Hosting, Trained
-from cutwater.engine.flower.measured import NOTHING, Measured, RoundMeasured, observed, phases
-from cutwater.engine.flower.node import expectation
+from cutwater.engine.flower.hosting import Hosting
+from cutwater.engine.flower.measured import NOTHING, RoundMeasured
+from cutwater.engine.flower.orders import Orders, Sent
 from cutwater.engine.flower.roster import Roster, exchange
-from cutwater.engine.flower.study import mini_batches
+from cutwater.engine.flower.updates import Inbox, Update
 from cutwater.engine.local import LocalEngine
 from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.ticket import Ticket
-from cutwater.errors import CutwaterError, EngineError
-from cutwater.model.layers import join_states
+from cutwater.errors import CutwaterError
 from cutwater.plan.fleet import Client
 from cutwater.plan.planners import solve
 from cutwater.plan.value import Plan
@@ -32,40 +27,12 @@ from cutwater.train.conditions import Condition
 from cutwater.train.round import Outcome, Part, under
 from cutwater.train.run import Progress, Record, Step
 from cutwater.train.selection import select
-from cutwater.train.session import Score, State, Task
-from cutwater.train.step import state_bytes
+from cutwater.train.session import Score, State
 from cutwater.train.study import Study
 
 Clock = Callable[[], float]
 _SPARE = 600.0
 """Seconds that a round without a deadline waits beyond five times its plan; the dead are told of sooner."""
-
-_LATE = 10.0
-"""Seconds that a message outlives the deadline, so that who is late is said to be, and not to have failed."""
-
-_SETTLE = 5.0
-"""Seconds in which the server's end of a session must be over, once its client says that it is."""
-
-
-@dataclass
-class _Sent:
-    """An order that is out."""
-
-    task: Task
-    ticket: Ticket | None
-
-
-@dataclass
-class _Arrived:
-    """An update that counts."""
-
-    task: Task
-    measured: Measured
-    part: Part
-    condition: Condition
-    loss: float
-    bytes_up: int
-    bytes_down: int
 
 
 @dataclass
@@ -79,7 +46,7 @@ class _Round:
     until: float
     wanted: int
     """Updates that the round is over with."""
-    done: dict[str, _Arrived] = field(default_factory=dict)
+    done: dict[str, Update] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
 
@@ -99,13 +66,13 @@ class Deployment:
         say: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self.study, self.stream, self.hosting = study, stream, hosting
-        self.run, self.emulate, self.clock = run, emulate, clock
-        self.job = study.job()
+        self.study, self.emulate, self.clock = study, emulate, clock
+        job = study.job()
         self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate)
         self._grid, self._say = grid, say
-        self._engine = LocalEngine(self.job, study.test())
-        self._identity = identity
+        self._engine = LocalEngine(job, study.test())
+        self._orders = Orders(study, job, stream, hosting, run=run, identity=identity)
+        self._inbox = Inbox(study, job, self._orders, emulated=emulate)
         self._index = {name: k for k, name in enumerate(study.fleet.names)}
 
     def round(self, before: Progress, last: int) -> tuple[Step, RoundMeasured]:
@@ -166,21 +133,17 @@ class Deployment:
         """Hand the orders out and take the answers in."""
         assert round_.plan is not None
         tasks = self.study.tasks(_as_planned(round_.number, round_.plan))
-        out: list[_Sent] = []
+        out: list[Sent] = []
         try:
-            out += [self._ticket(task, round_.plan[task.client].share, before, deadline) for task in tasks]
-            messages = [self._message(sent, before.state, deadline) for sent in out]
+            shares = ((task, round_.plan[task.client].share) for task in tasks)
+            # One by one, so that what was placed is ended if another can't be.
+            out.extend(self._orders.place(task, share, before.state, deadline) for task, share in shares)
+            messages = [
+                self._orders.message(sent, self.roster.nodes[sent.task.client], before.state, deadline)
+                for sent in out
+            ]
             for index, reply in exchange(self._grid, messages, round_.until, self.clock):
-                sent = out[index]
-                name = sent.task.client
-                try:
-                    arrived, state = self._accept(sent, reply, round_, believed[name])
-                    round_.average.add(name, sent.task.samples, state)
-                    round_.done[name] = arrived
-                except CutwaterError as error:
-                    round_.lost[name] = str(error)
-                finally:
-                    self._end(sent)
+                self._take(round_, out[index], reply, believed[out[index].task.client])
                 if len(round_.done) == round_.wanted:
                     break
             waited = self.clock() - round_.began
@@ -189,99 +152,26 @@ class Deployment:
                     round_.lost.setdefault(sent.task.client, f"late: no update after {waited:.3g} s")
         finally:
             for sent in out:
-                self._end(sent)
+                self._orders.end(sent)
 
-    def _ticket(self, task: Task, share: float, before: Progress, deadline: float) -> _Sent:
-        if task.cut == len(self.job.model):
-            return _Sent(task, None)
-        ticket = self.stream.issue(
-            run=self.run,
-            round=task.round,
-            client=task.client,
-            cut=task.cut,
-            expect=expectation(self.study, task),
-            open_seconds=deadline,
-            session_seconds=deadline,
-        )
-        self.hosting.expect(ticket.claims.id, task, share, before.state)
-        return _Sent(task, ticket)
-
-    def _message(self, sent: _Sent, state: State, deadline: float) -> Message:
-        task, half = sent.task, self.job.split(sent.task.cut).client
-        ticket = sent.ticket.to_text() if sent.ticket else ""
-        order = wire.Order(self.run, task, self._identity, ticket)
-        records = wire.order_records(order, {name: state[name] for name in half.state_dict()})
-        return Message(
-            records, self.roster.nodes[task.client], "train", ttl=deadline + _LATE, group_id=str(task.round)
-        )
-
-    def _accept(
-        self, sent: _Sent, reply: Message, round_: _Round, believed: Condition
-    ) -> tuple[_Arrived, dict[str, Tensor]]:
-        """An update that may be averaged, or a CutwaterError that says why it may not."""
-        task = sent.task
-        wall = self.clock() - round_.began
-        if reply.has_error():
-            raise EngineError(f"its node failed: {(reply.error.reason or 'no reason given')[:300]}")
-        report, weights = wire.read_report(reply.content)
-        _check_report(report, task, self.run, len(mini_batches(self.study, task.client)))
-        half = self.job.split(task.cut).client.state_dict()
-        state = wire.unpack(weights, half)
-        trained = None
-        if sent.ticket is not None:
-            trained = self._server_side(sent.ticket, report.steps)
-            state = join_states(state, trained.state)
+    def _take(self, round_: _Round, sent: Sent, reply: Message, believed: Condition) -> None:
         assert round_.plan is not None
-        planned = round_.plan[task.client]
-        overhead = self.roster.overhead.get(task.client)
-        took = phases(report, wall, overhead, emulated=self.emulate)
-        model = state_bytes(half.values())
-        bytes_up = model + (trained.bytes_up if trained else 0)
-        bytes_down = model + (trained.bytes_down if trained else 0)
-        share = trained.share if trained else None
-        session = report.seconds["session"]
-        measured = Measured(
-            name=task.client,
-            wall_seconds=wall,
-            session_seconds=session,
-            message_seconds=max(wall - session, 0.0),
-            setup_seconds=report.seconds["setup"],
-            bytes_up=bytes_up,
-            bytes_down=bytes_down,
-            promised_share=planned.share,
-            delivered_share=share,
-            promised_part=trained.delivery.promised if trained else None,
-            delivered_part=trained.delivery.delivered if trained else None,
-        )
-        part = Part(
-            planned.name,
-            planned.cut,
-            planned.share,
-            planned.mode,
-            planned.phases,
-            took,
-            delivered_share=share,
-        )
-        condition = observed(self.study, task, took, believed, trained)
-        loss = trained.loss if trained else report.loss
-        return _Arrived(task, measured, part, condition, loss, bytes_up, bytes_down), state
-
-    def _server_side(self, ticket: Ticket, steps: int) -> Trained:
+        name = sent.task.client
         try:
-            record = self.stream.wait(ticket, timeout=_SETTLE)
-        except TimeoutError:
-            raise EngineError("its session is not over, though it says so") from None
-        if record.failure is not None:
-            raise EngineError(f"its session failed: {record.failure}")
-        if record.steps != steps:
-            raise EngineError(f"it counts {steps} steps, but {record.steps} arrived at the server")
-        return self.hosting.collect(ticket.claims.id)
-
-    def _end(self, sent: _Sent) -> None:
-        if sent.ticket is not None:
-            ticket, sent.ticket = sent.ticket, None
-            self.stream.revoke(ticket)
-            self.hosting.forget(ticket.claims.id)
+            update, state = self._inbox.read(
+                sent,
+                reply,
+                planned=round_.plan[name],
+                believed=believed,
+                wall=self.clock() - round_.began,
+                overhead=self.roster.overhead.get(name),
+            )
+            round_.average.add(name, sent.task.samples, state)
+            round_.done[name] = update
+        except CutwaterError as error:
+            round_.lost[name] = str(error)
+        finally:
+            self._orders.end(sent)
 
     def _outcome(self, round_: _Round) -> Outcome:
         parts = [
@@ -306,7 +196,7 @@ class Deployment:
 
     def _lost(self, plan: Plan | None, name: str, reason: str) -> Part:
         if plan is None or name not in list(plan.names):
-            return Part(name, len(self.job.model), 0.0, "fedavg", NOTHING, NOTHING, reason)
+            return Part(name, len(self.study.model), 0.0, "fedavg", NOTHING, NOTHING, reason)
         planned = plan[name]
         return Part(name, planned.cut, planned.share, planned.mode, planned.phases, NOTHING, reason)
 
@@ -323,24 +213,12 @@ class Deployment:
         return self._engine.evaluate(state) if due else []
 
 
-def _check_report(report: wire.Report, task: Task, run: str, steps: int) -> None:
-    found = (report.run, report.round, report.client)
-    if found != (run, task.round, task.client):
-        raise EngineError(
-            f"its report is for run, round and client {found}, not {(run, task.round, task.client)}"
-        )
-    if report.samples != task.samples:
-        raise EngineError(f"it reports {report.samples} samples, but {task.samples} are registered")
-    if report.steps != steps:
-        raise EngineError(f"it reports {report.steps} steps, but the plan has {steps}")
-
-
 def _as_planned(number: int, plan: Plan) -> Outcome:
     parts = [Part(c.name, c.cut, c.share, c.mode, c.phases, c.phases) for c in plan.clients]
     return Outcome(number, plan, tuple(parts), plan.latency)
 
 
-def _record(after: Progress, outcome: Outcome, arrived: list[_Arrived], scores: list[Score]) -> Record:
+def _record(after: Progress, outcome: Outcome, arrived: list[Update], scores: list[Score]) -> Record:
     answers = sum(score.answers for score in scores)
     weight = sum(each.task.samples for each in arrived)
     return Record(
@@ -350,8 +228,8 @@ def _record(after: Progress, outcome: Outcome, arrived: list[_Arrived], scores: 
         loss=sum(each.loss * each.task.samples for each in arrived) / weight if weight else None,
         test_loss=sum(s.loss for s in scores) / sum(s.samples for s in scores) if scores else None,
         accuracy=sum(score.right for score in scores) / answers if answers else None,
-        bytes_up=sum(each.bytes_up for each in arrived),
-        bytes_down=sum(each.bytes_down for each in arrived),
+        bytes_up=sum(each.measured.bytes_up for each in arrived),
+        bytes_down=sum(each.measured.bytes_down for each in arrived),
         weights_sha256=weights_sha256(after.state),
         planned_seconds=outcome.plan.latency,
         actual_seconds=outcome.seconds,
