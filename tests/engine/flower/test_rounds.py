@@ -6,6 +6,7 @@ import pickle
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -313,16 +314,10 @@ def test_below_the_quorum_the_round_fails_and_the_model_is_as_it_was(tmp_path):
 
 
 def test_without_any_node_rounds_fail_and_say_why(tmp_path):
-    given = (
-        settings(write_four(tmp_path, rounds=1), wait=0.1)
-        if False
-        else settings(write_four(tmp_path, rounds=1))
-    )
+    given = replace(settings(write_four(tmp_path, rounds=1)), wait=0.1)
     grid = grid_of(given)
     grid.gone = set(grid.nodes)
-    from dataclasses import replace
-
-    (step,) = serve(grid, "r1", replace(given, wait=0.1))
+    (step,) = serve(grid, "r1", given)
     assert step.record.failed
     assert set(step.record.lost) == set(EVERYBODY)
 
