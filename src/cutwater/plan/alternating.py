@@ -6,6 +6,7 @@ turn and can't come back, which may raise T or lead into a cycle. So the best it
 last.
 """
 
+from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -45,7 +46,7 @@ def alternating(problem: Problem, *, fitted: Fitted = "cuts", iterations: int = 
         cuts = (
             _true_cuts(problem, shares) if fitted == "none" else fitted_cuts(problem, curves, shares)
         )  # step 5
-        if (state := cuts.tobytes()) in seen:
+        if (state := blake2b(cuts.tobytes()).digest()) in seen:
             outcome = _outcome(len(trace), len(trace) - seen[state])
             break
         seen[state] = len(trace)
