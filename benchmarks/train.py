@@ -476,7 +476,10 @@ def main() -> None:
         run_flower(*map(int, given.flower.split(",")), given.weights)
         return
     console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", style="dim")
-    lines = [line for part in given.only.split(",") for line in PARTS[part](given.repetitions)]
+    lines: list[Line] = []
+    for part in given.only.split(","):
+        console.print(f"measuring: {part}", style="dim")  # minutes each
+        lines += PARTS[part](given.repetitions)
     show(lines)
     sys.exit(any(line.met is False for line in lines))
 
