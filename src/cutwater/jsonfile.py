@@ -6,7 +6,8 @@ release can tell what it is. Nothing is ever unpickled.
 
 import json
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise FileFormatError(f"{path} is not read: it is nested too deeply") from None
+    except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
         raise FileFormatError(f"{path} is not JSON: {error}") from error
 
 
@@ -46,23 +49,35 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Temporary file, fsync, rename, fsync of the folder."""
-    target = Path(path)
+    """Temporary file, fsync, rename, fsync of the folder.
+
+    A link stays a link and leads to the new content; what is no file, such as /dev/stdout, is written to.
+    """
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            Path(path).write_bytes(content)
+            return
+        target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            # Readable for whom new files are (the umask says), unless the old file says otherwise.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with os.fdopen(descriptor, "wb") as file:
+                if target.exists():
+                    os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
             os.replace(temporary, target)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
     except OSError as error:
         raise FileFormatError(f"{path} can't be written: {error.strerror or error}") from error
+    except ValueError as error:  # a path that can't be one: it holds a null character
+        raise FileFormatError(f"{str(path)!r} can't be written: {error}") from error
 
 
 def _sync_folder(folder: Path) -> None:

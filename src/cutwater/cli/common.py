@@ -7,26 +7,51 @@ from typing import Any
 
 from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from cutwater.errors import CutwaterError
 
 
 class _Out(Console):
-    """A console that, in a pipe, has no width to keep to: no cell of a table may be cut short there."""
+    """A console that never cuts a cell of a table short: half a number is another number.
+
+    In a pipe it has no width to keep to; in a terminal that is too narrow, lines go on in the next.
+    """
+
+    _least = 0
 
     @property
     def size(self) -> ConsoleDimensions:
         limited = self.is_terminal or "COLUMNS" in os.environ
-        return super().size if limited else ConsoleDimensions(200, 25)
+        width, height = super().size if limited else (200, 25)
+        return ConsoleDimensions(max(width, self._least), height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
         self._width, self._height = new_size
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, with room for what can't be wrapped."""
+        tables = [each for each in objects if isinstance(each, Table)]
+        self._least = max((self._room(table) for table in tables), default=0)
+        try:
+            super().print(*objects, **options)
+        finally:
+            self._least = 0
 
-out = _Out(highlight=False)
+    def _room(self, table: Table) -> int:
+        """The width at which no column of a table that must not be wrapped is cut short."""
+        total = 0
+        for column in table.columns:
+            sizes = [self.measure(cell) for cell in (column.header, *column.cells)]
+            total += max(size.maximum if column.no_wrap else size.minimum for size in sizes)
+            total += table.padding[1] + table.padding[3]
+        return total
+
+
+out = _Out(highlight=False, emoji=False)
 """Results for people."""
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 """Progress and complaints: never mixed into results."""
 
 

@@ -5,7 +5,9 @@ planning from a saved profile stay quick.
 """
 
 import sys
+from errno import ENOSPC
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -75,8 +77,14 @@ app.command()(scaffold)
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal has no letter for is no reason to stop
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except CutwaterError as error:
         complain(error)
         sys.exit(2)
@@ -86,3 +94,10 @@ def main() -> None:
         # The reader (head, less) has seen enough; that is no error of ours.
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        complain(
+            CutwaterError("nothing more can be written: there is no space left; make room and run it again")
+        )
+        sys.exit(2)

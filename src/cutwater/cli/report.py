@@ -40,7 +40,6 @@ def report(
         return
     target = out or run[0] / "report.html"
     write_atomically(target, report_html(folders).encode())
-    target.chmod(0o644)  # to be passed on, unlike what a run keeps for itself
     console.print(f"The report is {target}: open it in a browser.", markup=False, soft_wrap=True)
 
 
