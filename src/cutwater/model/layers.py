@@ -29,7 +29,24 @@ class Layer:
         return re.sub(r"[._]?\d+$", "", self.name) or "layers"
 
 
-class Half(nn.Module):
+class _Part(nn.Module):
+    """Some of a model's submodules under their own names, in the modes that the model puts them in."""
+
+    def __init__(self, still: frozenset[str]) -> None:
+        super().__init__()
+        self.still = still
+        """Submodules that stay in eval mode when the model is trained: its own ``train`` says so."""
+
+    def train(self, mode: bool = True) -> "_Part":
+        """Training mode or eval mode, as the model's own ``train`` would set it."""
+        super().train(mode)
+        for name, module in self.named_modules() if mode and self.still else ():
+            if name in self.still:
+                module.training = False
+        return self
+
+
+class Half(_Part):
     """One side of a cut model; it shares its tensors with the model and keeps their names.
 
     The client's half takes the model's inputs; the server's half takes what the client's returns.
@@ -42,8 +59,9 @@ class Half(nn.Module):
         train: Forward,
         evaluate: Forward,
         borrowed: Sequence[str] = (),
+        still: frozenset[str] = frozenset(),
     ) -> None:
-        super().__init__()
+        super().__init__(still)
         self.training = root.training
         self.targets, self.borrowed = tuple(targets), tuple(borrowed)
         self._programs = (evaluate, train)
@@ -61,11 +79,11 @@ class Half(nn.Module):
         return self._programs[holder.training](holder, *inputs, **named)
 
 
-class Joined(nn.Module):
+class Joined(_Part):
     """Both halves put together again: w = w^C ⊎ w^S."""
 
     def __init__(self, halves: Sequence[Half]) -> None:
-        super().__init__()
+        super().__init__(frozenset().union(*(half.still for half in halves)))
         self.training = halves[0].training
         # A plain list keeps the halves out of the module tree, which already holds their contents.
         self._chain = [half.run for half in halves]
@@ -130,7 +148,7 @@ class Layered:
         targets = self._targets(low, high)
         owned = [target for target in targets if low < self._homes.get(target, high) <= high]
         borrowed = [target for target in targets if target not in owned]
-        return Half(self.module, owned, train, evaluate, borrowed)
+        return Half(self.module, owned, train, evaluate, borrowed, self._still)
 
     def check_cut(self, cut: int) -> None:
         """Refuse a cut that is out of range or ruled out."""
@@ -191,6 +209,17 @@ class Layered:
                         if key in self._kept:
                             uses.setdefault(key, set()).add(layer)
         return uses
+
+    @cached_property
+    def _still(self) -> frozenset[str]:
+        """Submodules that the model's own ``train`` leaves in eval mode: frozen BatchNorm, say."""
+        modules = dict(self.module.named_modules())
+        before = {name: module.training for name, module in modules.items()}
+        self.module.train()
+        still = frozenset(name for name, module in modules.items() if not module.training)
+        for name, module in modules.items():
+            module.training = before[name]
+        return still
 
     @property
     def _programs(self) -> set[Program]:

@@ -7,12 +7,14 @@ So every layer of a :class:`~cutwater.model.layers.Layered` model announces itse
 the same bits wherever the model is cut, and whatever ran before.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 
@@ -64,6 +66,10 @@ def random_stream(seed: int, step: int) -> Iterator[None]:
             generator.set_state(state)
 
 
+LOSS = -1
+"""The layer that a loss draws as: it comes after the last, wherever the model is cut."""
+
+
 def enter_layer(layer: int) -> None:
     """Called by the split program before layer ``layer`` runs; does nothing outside a random stream."""
     stream = _stream.get()
@@ -74,6 +80,25 @@ def enter_layer(layer: int) -> None:
         torch.default_generator.manual_seed(seed)
         if stream.cuda:
             torch.cuda.manual_seed(seed)
+
+
+@contextmanager
+def drawn_from(*parts: object) -> Iterator[None]:
+    """Within, what draws from the generators of torch, numpy and Python draws what follows from the parts.
+
+    For the user's own code, such as a dataset that augments its samples; afterwards all are as before.
+    """
+    seed = derive_seed(*parts)
+    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])
 
 
 def _cuda_in_use() -> bool:

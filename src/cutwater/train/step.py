@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.errors import RunError
-from cutwater.model.randomness import random_stream
+from cutwater.model.randomness import LOSS, enter_layer, random_stream
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""
@@ -47,6 +47,8 @@ class Reply:
     gradients: Tensors
     """G: one for each smashed tensor that requires a gradient, in order."""
     loss: float
+    unused: tuple[int, ...] = ()
+    """Which of them are zero because the loss does not depend on the tensor at all."""
 
 
 class Server(Protocol):
@@ -70,6 +72,12 @@ class _Side:
         with random_stream(self.seed, step):
             return self.half(*inputs)
 
+    def _loss(self, step: int, loss: Loss, labels: Tensor, *inputs: Any) -> Tensor:
+        with random_stream(self.seed, step):
+            output = self.half(*inputs)
+            enter_layer(LOSS)
+            return loss(output, labels)
+
     def _update(self) -> None:
         if self.optimizer is not None:
             self.optimizer.step()
@@ -86,17 +94,24 @@ class ClientSide(_Side):
         self._kept = output if isinstance(output, tuple) else (output,)
         return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in self._kept)
 
-    def backward(self, gradients: Sequence[Tensor]) -> None:
-        """Stage 6: backward through w^C from the gradients G, and the update (eq. (8))."""
+    def backward(self, gradients: Sequence[Tensor], unused: Sequence[int] = ()) -> None:
+        """Stage 6: backward through w^C from the gradients G, and the update (eq. (8)).
+
+        From what the loss does not depend on nothing goes back: a weight without a gradient stays as it is,
+        where one whose gradient is zero would still decay.
+        """
         with self.watch("client_backward"):
-            torch.autograd.backward([t for t in self._kept if t.requires_grad], list(gradients))
-            del self._kept
+            kept = [t for t in self._kept if t.requires_grad]
+            used = [place for place in range(len(kept)) if place not in unused]
+            if used:
+                torch.autograd.backward([kept[place] for place in used], [gradients[place] for place in used])
+            del self._kept, kept
             self._update()
 
     def whole(self, step: int, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> float:
         """The step of a client that holds the whole model (FedAvg, eq. (1))."""
         with self.watch("client_forward"):
-            value = loss(self._run(step, *inputs), labels)
+            value = self._loss(step, loss, labels, *inputs)
         with self.watch("client_backward"):
             torch.autograd.backward(value)
             self._update()
@@ -124,11 +139,12 @@ class ServerSide(_Side):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
             # graph, nor what the client has kept for its own backward pass.
             inputs = tuple(tensor.clone() for tensor in smashed)
-            output = self._run(step, inputs[0] if len(inputs) == 1 else inputs)
-            value = self.loss(output, labels)
+            value = self._loss(step, self.loss, labels, inputs[0] if len(inputs) == 1 else inputs)
         with self.watch("server_backward"):
             torch.autograd.backward(value)
-        return Reply(tuple(_gradient(t) for t in smashed if t.requires_grad), float(value.detach()))
+        wanted = [tensor for tensor in smashed if tensor.requires_grad]
+        unused = tuple(place for place, tensor in enumerate(wanted) if tensor.grad is None)
+        return Reply(tuple(map(_gradient, wanted)), float(value.detach()), unused)
 
     def update(self) -> None:
         """The rest of stage 4, due before the next step."""
@@ -144,7 +160,7 @@ def train_step(
         return client.whole(step, inputs, labels, loss)
     smashed = client.forward(step, inputs)
     reply = server.step(step, smashed, labels)
-    client.backward(reply.gradients)
+    client.backward(reply.gradients, reply.unused)
     return reply.loss
 
 

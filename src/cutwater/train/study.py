@@ -15,11 +15,11 @@ from torch import nn
 
 from cutwater.data.batches import batches, check_session
 from cutwater.data.partition import Partition
-from cutwater.data.values import Data
+from cutwater.data.values import ArraySamples, Data, Indices
 from cutwater.errors import RunError
 from cutwater.model.discover import layered
 from cutwater.model.layers import Layered
-from cutwater.model.randomness import derive_seed
+from cutwater.model.randomness import derive_seed, drawn_from
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server, Session
@@ -173,7 +173,15 @@ class Study:
             client=task.client,
             **_amount(client, self.session),
         )
-        return (self.data.train.batch(chosen, self.train.device) for chosen in positions)
+        return (self._batch(task, step, chosen) for step, chosen in enumerate(positions))
+
+    def _batch(self, task: Task, step: int, chosen: Indices) -> Batch:
+        samples, device = self.data.train, self.train.device
+        if isinstance(samples, ArraySamples):
+            return samples.batch(chosen, device)
+        # A dataset of the user's may draw, to augment its samples.
+        with drawn_from(task.seed, step, "samples"):
+            return samples.batch(chosen, device)
 
     def test(self) -> "TestBatches":
         """The test set in mini-batches."""
@@ -236,7 +244,8 @@ class TestBatches(Sequence[Batch]):
     def __getitem__(self, index: Any) -> Any:
         start = range(len(self))[index] * TEST_BATCH
         end = min(start + TEST_BATCH, len(self.data.test))
-        return self.data.test.batch(np.arange(start, end), self.device)
+        with drawn_from(start, "test samples"):
+            return self.data.test.batch(np.arange(start, end), self.device)
 
 
 def _amount(client: Client, session: Session) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,23 @@ def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradient
     assert [g.dtype for g in reply.gradients] == [torch.float32, torch.float64]
     assert torch.equal(reply.gradients[0], smashed[0])
     assert torch.equal(reply.gradients[1], smashed[2])
+
+
+def test_a_gradient_that_nothing_depends_on_is_marked_as_such() -> None:
+    class Aside(Echo):
+        async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+            result = await super().step(session, number, smashed, labels)
+            return replace(result, unused=(1,))
+
+    smashed, labels = (torch.randn(4, 3), torch.randn(4, 2)), torch.zeros(4)
+    expect = Expectation.like(smashed, labels, steps=1)
+    with (
+        StreamServer(Aside(), limits=QUICK) as server,
+        StreamClient(issue(server, expect), expect, client="k1", limits=QUICK) as client,
+    ):
+        reply = client.step(0, smashed, labels)
+    assert reply.unused == (1,)
+    assert set(reply.measures) == {"server_seconds"}
 
 
 def test_a_closed_client_says_so() -> None:

@@ -172,7 +172,7 @@ class Hosting:
         room.flops += flops
         if self._pacer is not None:
             self._pacer.hold(flops / self._compute, time.monotonic() - began)
-        return StepResult(reply.gradients, reply.loss, dict(room.stages))
+        return StepResult(reply.gradients, reply.loss, dict(room.stages), reply.unused)
 
     def _follow(self, session: str) -> None:
         room = self._rooms.get(session)

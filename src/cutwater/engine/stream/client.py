@@ -19,7 +19,7 @@ from torch import Tensor
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
 from cutwater.engine.stream.limits import METHOD, VERDICT, Limits
-from cutwater.engine.stream.messages import Assembler, Message, Packed, Packer
+from cutwater.engine.stream.messages import UNUSED, Assembler, Message, Packed, Packer
 from cutwater.engine.stream.refusal import RefusedError, Status, invalid
 from cutwater.engine.stream.tensors import Memory
 from cutwater.engine.stream.ticket import Metadata, Ticket, opening
@@ -166,7 +166,9 @@ class StreamClient:
         loss, device = reply.scalars.pop("loss", None), labels.device
         if loss is None:
             raise invalid(f"the reply to step {step} has no loss")
+        places = range(len(reply.tensors))
         return StreamReply(
+            unused=tuple(place for place in places if reply.scalars.pop(f"{UNUSED}{place}", 0.0)),
             gradients=reply.tensors if device.type == "cpu" else tuple(t.to(device) for t in reply.tensors),
             loss=loss,
             measures=reply.scalars,

@@ -27,6 +27,9 @@ from cutwater.engine.stream.tensors import (
     tensor_of,
 )
 
+UNUSED = "unused_"
+"""A reply has a number of this name and place for a gradient that is zero because nothing depends on it."""
+
 _MOST_KNOWN = 64
 """Outlines that are remembered; a client that sends ever new ones has each read anew."""
 

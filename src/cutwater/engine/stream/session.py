@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
-from cutwater.engine.stream.messages import Message, Packed, Packer
+from cutwater.engine.stream.messages import UNUSED, Message, Packed, Packer
 from cutwater.engine.stream.refusal import RefusedError, Status, invalid
 from cutwater.engine.stream.ticket import Claims, Opening
 from cutwater.errors import CutwaterError
@@ -49,6 +49,8 @@ class StepResult:
     loss: float
     measures: Mapping[str, float] = field(default_factory=dict)
     """What the client should know besides: seconds of a stage, say."""
+    unused: tuple[int, ...] = ()
+    """Places of gradients that are zero because the loss does not depend on what they are gradients of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ class Hosted:
         return None
 
     def _pack(self, number: int, rows: int, result: StepResult, seconds: float) -> Packed:
-        scalars = {**result.measures, "loss": result.loss, "server_seconds": seconds}
+        unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
+        scalars = {**result.measures, **unused, "loss": result.loss, "server_seconds": seconds}
         try:
             packed = self._packer.pack(Kind.REPLY, number, result.gradients, scalars)
         except RefusedError as refusal:
