@@ -137,13 +137,14 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Within, a polite kill unwinds like Ctrl-C, so that no process is left behind."""
+    """Within, a polite kill or a closed terminal unwinds like Ctrl-C, so that nothing is left behind."""
 
     def stop(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

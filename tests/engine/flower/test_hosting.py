@@ -3,6 +3,7 @@
 import copy
 import gc
 import threading
+import time
 
 import pytest
 import torch
@@ -164,3 +165,25 @@ def test_an_update_that_fails_fails_its_session(study, hosting, monkeypatch, end
     with pytest.raises(EngineError, match="nothing"):
         hosting.collect("s1")
     assert hosting._shares.report() == ()
+
+
+def test_an_emulated_server_takes_no_less_time_for_having_updated_in_between(study, monkeypatch):
+    update = ServerSide.update
+    monkeypatch.setattr(ServerSide, "update", lambda side: (time.sleep(0.05), update(side)))
+    smashed, labels = smashed_of(study)
+    cut = study.profile.cuts[1]
+    flops = (cut.server_forward_flops + cut.server_backward_flops) * len(labels)
+    hosting = Hosting(study.job(), study.profile, flops / 0.2, emulate=True)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    for number in range(3):
+        began = time.monotonic()
+        own_loop.run(hosting.step(session(1), number, smashed, labels))
+        assert time.monotonic() - began >= 0.195
+        time.sleep(0.1)
+    hosting.close()
+
+
+def test_a_session_whose_part_at_the_server_costs_nothing_takes_its_turn(study, hosting):
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 0.0, study.initial)
+    assert own_loop.run(hosting.step(session(1), 0, smashed, labels)).gradients

@@ -114,3 +114,31 @@ def test_what_goes_wrong_while_looking_for_a_reply_is_raised():
     grid.pull_messages = pull_messages
     with pytest.raises(ConnectionError, match="gone"):
         list(exchange(grid, [Message(RecordDict({}), 1, "query")], time.monotonic() + 30))
+
+
+def test_of_two_nodes_registered_under_one_name_the_second_waits_until_the_first_is_gone():
+    grid, said = MemoryGrid({1: says("a"), 2: says("a")}), []
+    grid.get_nodes = lambda: [NodeInfo(node_id=node, name="a") for node in sorted(grid.nodes)]
+    found = Roster(grid, ["a"], said.append)
+    for _ in range(2):
+        found.update()
+    assert found.nodes == {"a": 1}
+    assert [text for text in said if "it waits" in text] == said[:1] == said
+    del grid.nodes[1]
+    found.update()
+    assert found.nodes == {"a": 2}
+
+
+def test_a_node_that_never_says_who_it_is_holds_up_one_round_and_no_other(monkeypatch):
+    monkeypatch.setattr(roster, "_PATIENCE", 0.5)
+    monkeypatch.setattr(roster, "_GLANCE", 0.01)
+    asked = []
+    found = Roster(MemoryGrid({1: says("a"), 2: asked.append}), ["a"])
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        found.update()
+        took.append(time.monotonic() - began)
+    assert found.nodes == {"a": 1}
+    assert took[0] >= 0.5 > max(took[1:])
+    assert len(asked) == 3, "it may still come to itself"

@@ -1,19 +1,24 @@
 """Lost connections: the session goes on where it stopped, and every step takes effect exactly once."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from stream_rig import QUICK, Echo, Slow, eventually, example, expected, issue, proxied
+from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, expected, issue, proxied, step_frames
 
+import own_loop
 from cutwater.engine.stream.client import StreamClient
-from cutwater.engine.stream.frames import PREFIX
+from cutwater.engine.stream.frames import PREFIX, Kind, unseal
 from cutwater.engine.stream.limits import Limits
 from cutwater.engine.stream.refusal import RefusedError, Status
-from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.session import Session, SessionRecord, StepResult
+from cutwater.engine.stream.server import StreamServer, _Service
+from cutwater.engine.stream.session import Hosted, Session, SessionRecord, StepResult
+from cutwater.engine.stream.ticket import Claims, TicketKey, opening
+from cutwater.engine.stream.tls import Certificate
 from cutwater.train.step import Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
@@ -229,3 +234,117 @@ def test_records_count_connections() -> None:
             client.finish()
         record: SessionRecord = server.wait(ticket, 5)
     assert record.openings == client.openings == 4
+
+
+class Late(Echo):
+    """A half that takes its time to close, and may fail at it."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__()
+        self.may_close, self.failure = threading.Event(), failure
+
+    async def closed(self, session: Session, record: SessionRecord) -> None:
+        while not self.may_close.is_set():
+            await asyncio.sleep(0.01)
+        if self.failure is not None:
+            raise self.failure
+        await super().closed(session, record)
+
+
+def test_a_client_is_told_that_it_has_finished_when_the_servers_half_has() -> None:
+    half = Late()
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            threading.Timer(0.2, half.may_close.set).start()
+            assert client.finish() == 1
+            assert half.may_close.is_set()
+            assert server.wait(ticket, 0).steps == 1
+            assert client.finish() == 1, "said again, it is as true"
+
+
+def test_a_half_that_fails_to_close_fails_its_session() -> None:
+    half = Late(ValueError("broken"))
+    half.may_close.set()
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            with pytest.raises(RefusedError, match="failed at the end") as refused:
+                client.finish()
+        assert refused.value.status is Status.INTERNAL
+        assert server.wait(ticket, 5).failure is not None
+
+
+def test_nobody_holds_the_reply_to_a_step_that_still_runs() -> None:
+    """A client that says so could have many steps in the queue at once."""
+    half, nonce = Slow(), b"n" * 16
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, expected())
+        (frame,) = step_frames(expected(), 0, *example())
+        with Raw(ticket, metadata=opening(ticket, "k1", nonce, 1, 0)) as first:
+            first.send(frame)
+            assert half.begun.wait(5)
+            with Raw(ticket, metadata=opening(ticket, "k1", nonce, 2, 1)) as second:
+                status, reason = second.verdict()
+            assert (status, "1 replies" in reason) == ("FAILED_PRECONDITION", True)
+            half.go.set()
+            first.call.cancel()
+        with Raw(ticket, metadata=opening(ticket, "k1", nonce, 3, 0)) as third:
+            assert [unseal(next(third.call)).kind for _ in range(2)] == [Kind.WELCOME, Kind.REPLY]
+
+
+class Wire:
+    """A connection as the server sees it, on which frames come when the test says."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        self.inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self.sent: list[tuple[Kind, int]] = []
+
+    def invocation_metadata(self) -> Any:
+        return self.metadata
+
+    async def read(self) -> bytes:
+        return await self.inbox.get()
+
+    async def write(self, data: bytes) -> None:
+        await asyncio.sleep(0)
+        frame = unseal(data)
+        self.sent.append((frame.kind, frame.step))
+
+    async def abort(self, *_: object) -> None:
+        raise RuntimeError("aborted")
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(turns: int) -> None:
+    """Real networks reorder what two connections carry; only here can every order be tried."""
+
+    async def main() -> None:
+        certificate, key, half = Certificate.self_signed(), TicketKey(), Echo()
+        claims = Claims("id", "r", 1, "k1", 2, "x:1", certificate.name, certificate.fingerprint, 30.0, 30.0)
+        service = _Service(half, key, Limits(), time.monotonic)
+        service.hosted["id"] = hosted = Hosted(claims, expected(), half, time.monotonic)
+        ticket = key.issue(claims, certificate.certificate)
+        frames = [step_frames(expected(), number, *example())[0] for number in range(2)]
+        old, new = (Wire(opening(ticket, "k1", b"n" * 16, attempt, 0)) for attempt in (1, 2))
+        calls = [asyncio.create_task(service._call(None, old))]
+        await asyncio.sleep(0.01)
+        calls.append(asyncio.create_task(service._call(None, new)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        old.inbox.put_nowait(frames[0])
+        await asyncio.sleep(0.02)
+        if new.sent == [(Kind.WELCOME, 0)]:
+            new.inbox.put_nowait(frames[0])  # as a client does when the server has not got it
+        new.inbox.put_nowait(frames[1])
+        await asyncio.sleep(0.02)
+        assert hosted.failure is None
+        assert half.steps == [("k1", 0), ("k1", 1)]
+        assert new.sent[-2:] == [(Kind.REPLY, 0), (Kind.REPLY, 1)]
+        hosted.fail(RefusedError(Status.ABORTED, "over"))
+        await asyncio.wait(calls)
+
+    own_loop.run(main())

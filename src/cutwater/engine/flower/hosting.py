@@ -89,7 +89,8 @@ class Hosting:
 
     def expect(self, session: str, task: Task, share: float, state: State) -> None:
         """Make room for a session before its ticket is handed out."""
-        self._rooms[session] = _Room(task, state, self._shares.lane(session, share))
+        # Where the server's part costs no FLOPs, the plan gives it no share; it takes its turn all the same.
+        self._rooms[session] = _Room(task, state, self._shares.lane(session, max(share, 1.0)))
 
     def collect(self, session: str) -> Trained:
         """What a session that is over has left; asked for once."""
@@ -127,8 +128,9 @@ class Hosting:
             lambda: self._step(room, number, smashed, labels, flops), max(flops, 1.0)
         )
         room.seconds += time.monotonic() - began
-        # The loop comes to this when it has handed the reply over.
-        asyncio.get_running_loop().call_soon(self._follow, session.id)
+        if self._pacer is None:
+            # The loop comes to this when it has handed the reply over.
+            asyncio.get_running_loop().call_soon(self._follow, session.id)
         return result
 
     async def closed(self, session: Session, record: SessionRecord) -> None:
@@ -160,7 +162,7 @@ class Hosting:
         began = time.monotonic()
         torch.set_num_threads(1)  # of this thread, so that bits do not depend on the number of cores
         if room.updated is not None:
-            room.updated.result()  # raises what went wrong
+            room.updated.result(timeout=0)  # raises what went wrong; it is done, as steps come one by one
         side = room.side or self._furnish(room)
         room.stages.clear()
         moved = tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in smashed)
@@ -171,21 +173,15 @@ class Hosting:
         room.down += state_bytes(reply.gradients)
         room.flops += flops
         if self._pacer is not None:
+            side.update()  # within the time that the emulated server takes
             self._pacer.hold(flops / self._compute, time.monotonic() - began)
         return StepResult(reply.gradients, reply.loss, dict(room.stages), reply.unused)
 
     def _follow(self, session: str) -> None:
         room = self._rooms.get(session)
         if room is not None:
-            room.updated = room.lane.follow(lambda: self._update(room))
-
-    def _update(self, room: _Room) -> None:
-        """The rest of stage 4, in the computing thread."""
-        assert room.side is not None
-        began = time.monotonic()
-        room.side.update()
-        if self._pacer is not None:
-            self._pacer.hold(0.0, time.monotonic() - began)  # the emulated server's step was over before
+            assert room.side is not None
+            room.updated = room.lane.follow(room.side.update)
 
     def _furnish(self, room: _Room) -> ServerSide:
         half = copy.deepcopy(self._job.split(room.task.cut).server)

@@ -52,7 +52,11 @@ class Orders:
             open_seconds=deadline,
             session_seconds=deadline,
         )
-        self._hosting.expect(ticket.claims.id, task, share, state)
+        try:
+            self._hosting.expect(ticket.claims.id, task, share, state)
+        except BaseException:
+            self._stream.revoke(ticket)
+            raise
         return Sent(task, ticket)
 
     def message(self, sent: Sent, node: int, state: State, deadline: float) -> Message:

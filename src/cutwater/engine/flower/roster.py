@@ -24,6 +24,9 @@ _LOOKS = 40.0
 _PATIENCE = 60.0
 """Seconds in which a node says who it is, at a round's begin."""
 
+_GLANCE = 1.0
+"""Seconds for one that has not answered before."""
+
 
 def exchange(
     grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
@@ -89,6 +92,8 @@ class Roster:
         self.overhead: dict[str, float] = {}
         """Seconds that an empty message takes to a client and back, its handling aside."""
         self._asked: set[int] = set()
+        self._silent: set[int] = set()
+        """Nodes that were asked and did not answer in time: they are asked again, but hardly waited for."""
         self._bound: set[int] = set()
 
     def wait(self, seconds: float) -> None:
@@ -109,17 +114,26 @@ class Roster:
         there = set(registered)
         self.nodes = {name: node for name, node in self.nodes.items() if node in there}
         self._asked &= there
-        for node, name in registered.items():
-            if name in self.names:
-                self.nodes[name] = node
-                self._bound.add(node)
         self._bound &= there
+        for node, name in registered.items():
+            if name not in self.names or node in self._bound:
+                continue
+            if self.nodes.get(name) in self._bound:
+                if node not in self._asked:
+                    self._say(
+                        f"node {node} is registered as {name!r}, as node {self.nodes[name]} is; it waits"
+                    )
+                self._asked.add(node)
+                continue
+            self.nodes[name] = node
+            self._bound.add(node)
         if not self._ask_all:
             self._asked |= self._bound
         new = sorted(there - self._asked)
         if not new:
             return
-        until = time.monotonic() + _PATIENCE if until is None else until
+        patience = _PATIENCE if set(new) - self._silent else _GLANCE
+        until = time.monotonic() + patience if until is None else until
         body = RecordDict({"ask": ConfigRecord({"cutwater": version("cutwater")})})
         ttl = max(until - time.monotonic(), 1.0)
         began = time.monotonic()
@@ -128,6 +142,7 @@ class Roster:
         ):
             self._asked.add(new[index])
             self._note(new[index], reply, time.monotonic() - began)
+        self._silent = ((self._silent | set(new)) - self._asked) & there
 
     def _note(self, node: int, reply: Message, seconds: float) -> None:
         if reply.has_error():

@@ -226,6 +226,9 @@ class StreamClient:
         self._attempt += 1
         metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self._have)
         self._line = line = _Line(self._ticket, self._limits, metadata, left)
+        if self._closed.is_set():  # meanwhile, by another thread
+            self._hang_up()
+            raise EngineError("the stream's client is closed: use it inside its with block")
         welcome = line.receive(self._assembler(1))
         if welcome.kind is not Kind.WELCOME or welcome.step not in (self._have, self._have + 1):
             raise invalid(
@@ -235,9 +238,9 @@ class StreamClient:
         return line
 
     def _hang_up(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
         # Half a message of a lost connection must not meet the next one's.
         self._assemblers.clear()
 

@@ -27,9 +27,9 @@ class Limits:
     """Payload of the frames that this end sends."""
     keepalive: float = 10.0
     """Seconds without traffic after which an end asks whether the other is there."""
-    keepalive_timeout: float = 10.0
-    """Seconds in which the answer must come, behind what a slow link still has queued; a half-open peer is
-    found after the sum of both."""
+    keepalive_timeout: float = 60.0
+    """Seconds in which the answer must come, behind what a slow link still has queued, which may be megabytes
+    in the buffers of the way; a half-open peer is found after the sum of both."""
     handshake: float = 5.0
     """Seconds a new connection has for TLS and HTTP/2 settings, and again to start a session."""
     recycle: float = 900.0

@@ -79,8 +79,9 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         return hosted, hosted.admit(opening), opening.have
 
     async def _talk(self, hosted: Hosted, line: Line, have: int, context: Any) -> None:
-        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, hosted.received), context)
-        if hosted.received > have:
+        received = hosted.received
+        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), context)
+        if received > have:
             await self._answer(hosted, line, context)
         # The half works on copies, so a step can stay where gRPC has put it.
         assembler = Assembler(hosted.expect.at_server(), borrow=True)
@@ -90,10 +91,15 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _turn(self, hosted: Hosted, line: Line, assembler: Assembler, context: Any) -> bool:
         """One message of the client and what it calls for; whether more may come."""
         message = await self._receive(hosted, assembler, context)
-        if message is None:
+        # What comes over a connection that was replaced comes again over the new one.
+        if message is None or line.done():
             return False
         if message.kind is Kind.FINISH:
             hosted.finish(message.step)
+            # Said when it is true: whoever is told so may count on what the session has left.
+            record = await hosted.ended()
+            if record.failure is not None:
+                raise record.failure
             await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), context)
             return False
         await hosted.take(message)

@@ -130,7 +130,9 @@ class Hosted:
             raise _denied("the ticket was used before: it opens one session")
         if opening.attempt <= self._attempt:
             raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
-        known = (self.received,) if self.finished else (self.received, self.received - 1)
+        # Nobody holds the reply to a step that still runs.
+        answered = self.finished or self._answer is None or self._answer.done()
+        known = (self.received,) if self.finished else (self.received - 1, *([self.received] * answered))
         if opening.have not in known:
             raise RefusedError(
                 Status.FAILED_PRECONDITION,
@@ -149,7 +151,7 @@ class Hosted:
         Runs in the task of the connection that brought it, but does not end with that connection.
         """
         number = message.step
-        if self.finished or number != self.received:
+        if self.finished or number != self.received or self._busy is not None:
             raise RefusedError(
                 Status.FAILED_PRECONDITION, f"step {number} came, but step {self.received} is next"
             )
@@ -265,16 +267,19 @@ class Hosted:
         if self._answer is not None:
             await asyncio.shield(self._answer)
             self._answer = None
-        record = self.record()
         try:
-            await self._half.closed(self.session, record)
+            await self._half.closed(self.session, self.record())
         except Exception:
             log.exception("the server's half failed to close %s", self.session)
-        self.over.set_result(record)
+            reason = "the server's half failed at the end of the session; see its log"
+            self.failure = self.failure or RefusedError(Status.INTERNAL, reason)
+        self.over.set_result(self.record())
 
     async def ended(self) -> SessionRecord:
-        """Wait for the end."""
-        return await asyncio.wrap_future(self.over)
+        """Wait for the end, which has begun."""
+        assert self._closing is not None
+        await asyncio.shield(self._closing)
+        return self.over.result()
 
     def record(self) -> SessionRecord:
         """How it went so far."""
