@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import cutwater
+from cutwater.plan.allowed import client_memory
 from cutwater.profile.count import profile_layered
-from cutwater.profile.memory import Storages
+from cutwater.profile.memory import OPTIMIZER_STATE, Storages
 
 BATCH = 4
 FLOAT = 32
@@ -63,6 +64,15 @@ def test_memory_grows_with_the_batch_by_its_activations_alone():
     model = nn.Sequential(nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 2))
     sizes = [memory(model, torch.zeros(batch, 10))[-1] for batch in (1, 2, 4)]
     assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZER_STATE)
+def test_planning_at_another_batch_size_holds_what_profiling_at_it_counts(optimizer):
+    small, large = (
+        cutwater.profile_model("mlp", "1x12x12", batch_size=size, optimizer=optimizer) for size in (32, 1024)
+    )
+    for profile, other in ((small, large), (large, small)):
+        assert client_memory(profile, other.batch_size) == pytest.approx(other.column("client_memory_bits"))
 
 
 def test_views_share_memory_with_what_they_look_at():

@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.plan.fleet import Fleet, Floats
+from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.values import Profile
 
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-
-_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
-"""Copies of the weights that an optimizer keeps as its state."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,11 @@ class Allowed:
 def client_memory(profile: Profile, batch_size: float) -> Floats:
     """Bits that training layers 1..l holds at a batch size other than the profile's.
 
-    Weights, gradients and optimizer state stay; saved activations grow with the batch.
+    Weights, gradients and optimizer state stay; saved activations grow with the batch. An optimizer that
+    only a profile from elsewhere knows is taken to keep no state.
     """
     total = profile.column("client_memory_bits")
-    copies = 2 + _STATES.get(profile.optimizer.lower(), 0)
+    copies = 2 + OPTIMIZER_STATE.get(profile.optimizer.lower(), 0)
     fixed = np.minimum(total, copies * profile.column("client_bits"))
     return fixed + (total - fixed) * (batch_size / profile.batch_size)
 
