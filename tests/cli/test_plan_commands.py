@@ -118,7 +118,34 @@ def test_options_reach_the_planner(run):
     assert (code, err.count("\n")) == (2, 1)
     code, _, err = run("plan", "--option", "speed=9")
     assert code == 2
-    assert "does not take that option" in err
+    assert "has no option 'speed'" in err
+
+
+@pytest.mark.parametrize(
+    ("planner", "option", "message"),
+    [
+        ("greedy", "portions=1.5", "portions is 1.5, but must be a whole number from 1 to 100,000"),
+        ("greedy", "portions=null", "portions is None"),
+        ("greedy", "portions=true", "portions is True"),
+        ("greedy", "portions=10000000000", "portions is 10000000000"),
+        ("greedy", "portions=" + "9" * 5000, "portions is '9999"),
+        ("greedy", "portions=" + "[" * 100_000, "portions is '[[["),
+        ("random", "seed=-1", "seed is -1, but must be a whole number from 0 to"),
+        ("random", "seed=x", "seed is 'x'"),
+        ("random", "seed=null", "seed is None"),
+        ("alternating", "iterations=1.5", "iterations is 1.5"),
+        ("alternating", "iterations=x", "iterations is 'x'"),
+        ("splitfed", "cut=true", "cut is True, but must be a whole number from 1 to 5 or 'best'"),
+        ("exact", "problem=1", "planner 'exact' has no option 'problem'"),
+        ("exact", "planner=x", "planner 'exact' has no option 'planner'"),
+        ("exact", "name=x", "planner 'exact' has no option 'name'"),
+    ],
+)
+def test_a_senseless_option_is_one_sentence_and_exit_code_2(run, planner, option, message):
+    code, out, err = run("plan", "--planner", planner, "--option", option)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
 
 
 def test_a_large_fleet_shows_its_slowest_clients(run):

@@ -153,8 +153,60 @@ def test_an_installed_package_can_bring_a_planner(tmp_path, monkeypatch):
 def test_an_unknown_planner_is_refused_with_a_suggestion():
     with pytest.raises(PlanError, match="there is no planner 'exakt': did you mean 'exact'"):
         solve(paper_like(), "exakt")
-    with pytest.raises(PlanError, match="planner 'fedavg' does not take that option"):
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("option", ["problem", "planner", "name", "speed"])
+def test_an_unknown_option_is_refused_by_name(name, option):
+    with pytest.raises(PlanError, match=f"planner '{name}' has no option '{option}'"):
+        solve(paper_like(), name, **{option: 1})
+
+
+def test_an_option_that_is_nearly_right_is_refused_with_a_suggestion():
+    with pytest.raises(PlanError, match="no option 'portion': did you mean 'portions'"):
+        solve(paper_like(), "greedy", portion=3)
+    with pytest.raises(PlanError, match="'fedavg' has no option 'cut': it takes none"):
         solve(paper_like(), "fedavg", cut=3)
+
+
+def test_a_planner_of_any_options_gets_them_all_but_not_another_problem(clean_registry):
+    register("any", lambda problem, **options: whole_or_first(problem, share=options["part"]))
+    assert solve(paper_like(), "any", part=0.5).planner == "mine"
+    with pytest.raises(PlanError, match="planner 'any' has no option 'problem'"):
+        solve(paper_like(), "any", problem=1)
+
+
+def test_a_mistake_inside_a_planner_is_not_blamed_on_its_options(clean_registry):
+    register("broken", lambda problem: whole_or_first(problem, speed=1))
+    with pytest.raises(TypeError, match="speed"):
+        solve(paper_like(), "broken")
+
+
+COUNTS = [("random", "seed"), ("greedy", "portions"), ("alternating", "iterations"), ("splitfed", "cut")]
+
+
+@pytest.mark.parametrize(("name", "option"), COUNTS)
+@pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "x", [1], float("nan"), 10**30])
+def test_an_option_that_is_no_whole_number_is_refused(name, option, value):
+    with pytest.raises(PlanError, match=rf"{option} is .* but must be a whole number from [01] to [\d,]+"):
+        solve(paper_like(), name, **{option: value})
+
+
+@pytest.mark.parametrize(("name", "option"), COUNTS[:3])
+def test_an_option_that_counts_can_not_be_nothing(name, option):
+    with pytest.raises(PlanError, match=f"{option} is None"):
+        solve(paper_like(), name, **{option: None})
+
+
+@pytest.mark.parametrize(("name", "option"), COUNTS)
+def test_whole_numbers_of_numpy_are_whole_numbers(name, option):
+    plain, numpy = (solve(paper_like(), name, **{option: kind(3)}) for kind in (int, np.int64))
+    assert plain == numpy
+
+
+def test_portions_that_would_not_fit_into_memory_are_refused():
+    with pytest.raises(PlanError, match=r"portions is 10000000000, but .* from 1 to 100,000"):
+        greedy(paper_like(), portions=10**10)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def read_option(text: str) -> tuple[str, Any]:
         raise PlanError(f"option {text!r} can't be read: write name=value, such as leftover=none")
     try:
         return key, json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # not JSON, or a number or nesting that Python gives up on
         return key, value
 
 

@@ -16,14 +16,17 @@ from cutwater.errors import PlanError
 from cutwater.plan.allocate import allocate
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency
-from cutwater.plan.problem import Problem
+from cutwater.plan.problem import Problem, check_whole
 from cutwater.plan.value import Iteration, Plan, assemble
 from cutwater.profile.fit import Fit, fit
 
 Fitted = Literal["cuts", "all", "none"]
 
+MOST_ITERATIONS = 1_000_000
+"""Each is kept in the trace; it converges or cycles long before."""
 
-def alternating(problem: Problem, *, fitted: Fitted = "cuts", iterations: int = 50) -> Plan:
+
+def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int = 50) -> Plan:
     """Algorithm 1, with the whole trace; ``fitted`` says what is planned on the fitted curves.
 
     ``"cuts"`` chooses cuts on the curves and shares on the true profile at those cuts; ``"all"`` plans cuts
@@ -32,8 +35,7 @@ def alternating(problem: Problem, *, fitted: Fitted = "cuts", iterations: int = 
     """
     if fitted not in ("cuts", "all", "none"):
         raise PlanError(f"fitted is {fitted!r}, but must be 'cuts', 'all' or 'none'")
-    if not iterations >= 1:
-        raise PlanError(f"iterations is {iterations}, but must be at least 1")
+    check_whole("iterations", iterations, 1, MOST_ITERATIONS)
     curves = fit(problem.profile)
     # Step 1: T̃_k. (Step 2 sorts by it; here nothing depends on the order that clients are listed in.)
     alone = np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)

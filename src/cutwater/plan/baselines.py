@@ -8,17 +8,21 @@ import numpy as np
 from cutwater.errors import PlanError
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, latency, server_work
-from cutwater.plan.problem import Problem
+from cutwater.plan.problem import Problem, check_whole
 from cutwater.plan.value import Plan, assemble
 
+MOST_PORTIONS = 100_000
+"""Of the server, for greedy; what they would give is worked out for all of them at once."""
+MOST_SEED = 2**64 - 1
 
-def fedavg(problem: Problem) -> Plan:
+
+def fedavg(problem: Problem, /) -> Plan:
     """Every client trains the whole model (eq. (19)); the server's compute stays unused."""
     _require(problem, problem.layers, "FedAvg")
     return assemble(problem, "fedavg", problem.layers, 0.0)
 
 
-def splitfed(problem: Problem, *, cut: int | Literal["best"] | None = None) -> Plan:
+def splitfed(problem: Problem, /, *, cut: int | Literal["best"] | None = None) -> Plan:
     """One fixed cut for all and equal shares, as SplitFed trains.
 
     Without a ``cut`` it is the smallest that all clients may use; ``"best"`` tries them all.
@@ -27,10 +31,7 @@ def splitfed(problem: Problem, *, cut: int | Literal["best"] | None = None) -> P
     if cut is None:
         cut = int(common[0])
     elif cut != "best":
-        if not isinstance(cut, int) or not 1 <= cut < problem.layers:
-            raise PlanError(
-                f"cut is {cut!r}, but SplitFed needs a cut from 1 to {problem.layers - 1} or 'best'"
-            )
+        check_whole("cut", cut, 1, problem.layers - 1, " or 'best'")
         _require(problem, cut, f"SplitFed at cut {cut}")
     share = problem.server.compute / len(problem)
     if cut == "best":
@@ -39,13 +40,14 @@ def splitfed(problem: Problem, *, cut: int | Literal["best"] | None = None) -> P
     return assemble(problem, "splitfed", cut, share, outcome=f"cut {cut} for all")
 
 
-def splitfed_best(problem: Problem) -> Plan:
+def splitfed_best(problem: Problem, /) -> Plan:
     """SplitFed at the best of its cuts."""
     return splitfed(problem, cut="best")
 
 
-def random(problem: Problem, *, seed: int = 0) -> Plan:
+def random(problem: Problem, /, *, seed: int = 0) -> Plan:
     """A random allowed cut for each client and random shares for those that are split."""
+    check_whole("seed", seed, 0, MOST_SEED)
     rng = np.random.default_rng(seed)
     allowed = problem.allowed
     masks = allowed.masks if problem.server.compute else allowed.masks & (problem.costs.server == 0)
@@ -57,13 +59,12 @@ def random(problem: Problem, *, seed: int = 0) -> Plan:
     return assemble(problem, "random", cuts, shares, outcome=f"seed {seed}")
 
 
-def greedy(problem: Problem, *, portions: int = 200) -> Plan:
+def greedy(problem: Problem, /, *, portions: int = 200) -> Plan:
     """Give the server away in equal portions, always to the client that is slowest now, at its best cut.
 
     A client that no affordable number of portions makes faster ends it: nothing else shortens the round.
     """
-    if not portions >= 1:
-        raise PlanError(f"portions is {portions}, but must be at least 1")
+    check_whole("portions", portions, 1, MOST_PORTIONS)
     cuts, latencies = _without_shares(problem)
     shares = np.zeros(len(problem))
     waiting = np.flatnonzero(cuts == 0)

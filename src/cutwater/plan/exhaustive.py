@@ -14,7 +14,7 @@ LIMIT = 300_000
 """Combinations of cuts; more would take minutes."""
 
 
-def exhaustive(problem: Problem) -> Plan:
+def exhaustive(problem: Problem, /) -> Plan:
     """The best of all combinations of cuts, each with its best shares."""
     sizes = problem.allowed.masks.sum(axis=1)[problem.allowed.of]
     digits = float(np.log10(sizes).sum())

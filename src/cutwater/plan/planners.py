@@ -8,6 +8,7 @@ command line, as an entry point in the group ``cutwater.planners``.
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from typing import Any
 
 from cutwater.errors import PlanError, suggest
@@ -32,6 +33,7 @@ _PLANNERS: dict[str, Planner] = {
     "exhaustive": exhaustive,
 }
 _GROUP = "cutwater.planners"
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def register(name: str, planner: Planner) -> None:
@@ -57,7 +59,7 @@ def planner(name: str) -> Planner:
     raise PlanError(f"there is no planner {name!r}: {suggest(name, planners())}")
 
 
-def solve(problem: Problem, planner: str = "exact", **options: Any) -> Plan:
+def solve(problem: Problem, planner: str = "exact", /, **options: Any) -> Plan:
     """Plan a round, with a lower bound that holds for every plan of the problem.
 
     >>> from cutwater.plan.planners import solve
@@ -67,14 +69,23 @@ def solve(problem: Problem, planner: str = "exact", **options: Any) -> Plan:
     return certify(problem, run(problem, planner, **options))
 
 
-def run(problem: Problem, name: str, **options: Any) -> Plan:
+def run(problem: Problem, name: str, /, **options: Any) -> Plan:
     """Only the planner itself, as it is timed; its plan may come without a lower bound."""
-    try:
-        return planner(name)(problem, **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise PlanError(f"planner {name!r} does not take that option: {error}") from error
+    chosen = planner(name)
+    _check_options(name, chosen, options)
+    return chosen(problem, **options)
+
+
+def _check_options(name: str, chosen: Planner, options: dict[str, Any]) -> None:
+    """Refuse an option that the planner does not name; its first parameter is the problem and no option."""
+    first, *rest = signature(chosen).parameters.values()
+    known = [parameter.name for parameter in rest if parameter.kind in _BY_NAME]
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in rest)
+    for option in options:
+        if option in known or (takes_any and option != first.name):
+            continue
+        hint = suggest(option, known) if known else "it takes none"
+        raise PlanError(f"planner {name!r} has no option {option!r}: {hint}")
 
 
 def certify(problem: Problem, plan: Plan, bound: float | None = None) -> Plan:

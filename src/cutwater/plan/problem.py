@@ -165,6 +165,14 @@ class Problem:
         return replace(self, **changes)
 
 
+def check_whole(what: str, value: object, least: int, most: int, otherwise: str = "") -> None:
+    """Refuse a planner's option that is no whole number in this range (True is none)."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= most:
+        return
+    shown = repr(value)[:30]
+    raise PlanError(f"{what} is {shown}, but must be a whole number from {least} to {most:,}{otherwise}")
+
+
 def _check_cuts(problem: Problem) -> None:
     fleet, layers = problem.fleet, problem.layers
     beyond = np.flatnonzero(fleet.min_cut > layers)
