@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import network_like, problems, random_problem
+from plan_cases import make_profile, network_like, problems, random_problem
 
 from cutwater.errors import PlanError
 from cutwater.plan.allocate import allocate
 from cutwater.plan.alternating import alternating, fitted_cuts, positive_root, stationary_cut
-from cutwater.plan.exact import exact
+from cutwater.plan.exact import certified_bound, exact
+from cutwater.plan.fleet import Client
 from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency
-from cutwater.plan.problem import Server
+from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.fit import fit
 
 
@@ -121,6 +122,52 @@ def test_planned_on_the_curves_it_is_evaluated_on_the_truth():
 def test_a_server_without_compute_leaves_fedavg():
     problem = random_problem(np.random.default_rng(0), network_like(), 4).replace(server=Server(0.0))
     assert (alternating(problem).cuts == 59).all()
+
+
+FLAT = {
+    "nothing learns": {"bits": [0] * 4},
+    "nothing is sent": {"smashed": [0] * 4},
+    "nothing is computed": {"forward": [0.0] * 4},
+    "nothing learns or is sent": {"bits": [0] * 4, "smashed": [0] * 4},
+    "nothing at all": {"bits": [0] * 4, "smashed": [0] * 4, "forward": [0.0] * 4},
+    "everything": {},
+}
+
+
+def flat_problem(case, server, **limits):
+    costs = {
+        "bits": [100, 200, 300, 400],
+        "forward": [1e6, 2e6, 3e6, 4e6],
+        "smashed": [4000, 3000, 2000, 1000],
+    }
+    fleet = [Client(name=f"c{k}", compute=k * 1e9, rate=1e7, samples=100, **limits) for k in range(1, 4)]
+    return Problem(make_profile(**costs | FLAT[case]), fleet, Server(server), Session(epochs=1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fitted", ["cuts", "all", "none"])
+@pytest.mark.parametrize("server", [0.0, 5e-324, 1e-310, 1e-300, 1e-100, 1e6, 1e10, 1e12, 1e100, 1e300])
+@pytest.mark.parametrize("case", FLAT)
+def test_flat_curves_and_absurd_servers_have_a_plan_like_any_other(case, server, fitted):
+    problem = flat_problem(case, server)
+    plan = alternating(problem, fitted=fitted)
+    assert certified_bound(problem) <= plan.latency <= whole_model_latency(problem).max() * (1 + 1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("server", [3e6, 3e9, 6e9, 3e10, 3e12])
+@pytest.mark.parametrize("case", FLAT)
+@pytest.mark.parametrize("min_cut", [1, 3])
+def test_the_stationary_point_of_a_flat_curve_is_where_the_curve_is_lowest(case, server, min_cut):
+    problem = flat_problem(case, server, min_cut=min_cut)
+    curves = fit(problem.profile)
+    shares = np.full(len(problem), server / len(problem))
+    found = stationary_cut(problem, curves, shares)
+    # A little short of L, where the curve itself goes on but the latency jumps.
+    grid = np.linspace(min_cut, problem.layers - 1e-9, 4001)
+    lowest = fitted_latency(problem, curves, grid[:, None], shares).min(axis=0)
+    at = fitted_latency(problem, curves, np.minimum(found, grid[-1]), shares)
+    assert at == pytest.approx(lowest, rel=1e-6)
 
 
 def test_unknown_options_are_refused():

@@ -217,7 +217,8 @@ def test_portions_that_would_not_fit_into_memory_are_refused():
         (3, -1.0, "gave client 'c1' share -1.0"),
         (3, float("nan"), "gave client 'c1' share nan"),
         (3, 1e15, "shares out 6 PFLOPS, but the server has"),
-        (3, 0.0, "gave client 'c1' share 0.0 at cut 3"),
+        (3, 0.0, "gave client 'c1' share 0.0 at cut 3, so it would never be done"),
+        (3, 1e-300, "gave client 'c1' share 1e-300 at cut 3, so it would never be done"),
     ],
 )
 def test_a_planner_that_breaks_the_rules_is_found_out(cuts, shares, message):

@@ -162,6 +162,9 @@ def test_a_server_without_compute_beside_a_client_that_needs_it_is_refused():
     ):
         problem(client(memory=memory), server=0.0)
     problem(client(), server=0.0)
+    with pytest.raises(PlanError, match=r"the server has next to no compute \(1e-300 FLOPS\) to share"):
+        problem(client(memory=memory), server=1e-300)
+    problem(client(), server=1e-300)
 
 
 def test_every_limit_takes_its_cuts_away():

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,7 +30,7 @@ class Entry:
     planner: str
     latency: float | None = None
     gap: float | None = None
-    """Above the optimum, as a fraction."""
+    """Above the optimum, as a fraction; None above an optimum of no time at all."""
     planning_seconds: float | None = None
     sharing: int | None = None
     """Clients with a share of the server."""
@@ -91,7 +92,8 @@ def _entry(problem: "Problem", name: str, bound: float) -> Entry:
     except PlanError as error:
         return Entry(name, error=str(error))
     plan = certify(problem, plan, bound)
-    return Entry(name, plan.latency, plan.gap, seconds, _sharing(plan), plan.outcome)
+    gap = plan.gap if isfinite(plan.gap) else None
+    return Entry(name, plan.latency, gap, seconds, _sharing(plan), plan.outcome)
 
 
 def _warm_up(problem: "Problem", name: str) -> None:
@@ -112,7 +114,7 @@ def _show(entries: list[Entry], clients: int) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("")
     for entry in entries:
-        if entry.latency is not None and entry.gap is not None and entry.planning_seconds is not None:
+        if entry.latency is not None and entry.planning_seconds is not None:
             cells = (show_seconds(entry.latency), _percent(entry.gap), f"{entry.sharing} of {clients}")
             outcome = escape(entry.outcome)
             table.add_row(escape(entry.planner), *cells, show_seconds(entry.planning_seconds), outcome)
@@ -122,12 +124,14 @@ def _show(entries: list[Entry], clients: int) -> None:
             console.print(f"no plan by {entry.planner}: {entry.error}", style="dim", markup=False)
 
 
-def _percent(gap: float) -> str:
+def _percent(gap: float | None) -> str:
     """How far above the optimum.
 
-    >>> _percent(1e-12), _percent(0.0764), _percent(59.81)
-    ('0 %', '7.6 %', '5,981 %')
+    >>> _percent(1e-12), _percent(0.0764), _percent(59.81), _percent(None)
+    ('0 %', '7.6 %', '5,981 %', '-')
     """
+    if gap is None:
+        return "-"
     if gap < 1e-9:
         return "0 %"
     return f"{gap * 100:.1f} %" if gap < 1 else f"{gap * 100:,.0f} %"

@@ -26,6 +26,7 @@ MOST_ITERATIONS = 1_000_000
 """Each is kept in the trace; it converges or cycles long before."""
 
 
+@np.errstate(over="ignore")  # what a server of next to no compute would take is infinite
 def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int = 50) -> Plan:
     """Algorithm 1, with the whole trace; ``fitted`` says what is planned on the fitted curves.
 
@@ -108,17 +109,40 @@ def stationary_cut(problem: Problem, curves: Fit, shares: Floats) -> Floats:
 
     With x = l + γ2 and ρ = 1/up + 1/down the condition is x³ + b·x² = d, where
     b = N·β(1+κ)(1/f^C - 1/f^S) / (2αρ) - γ2 and d = N·γ1 / (2α). It has one positive root.
+    The formula has no number where a curve is flat (nothing learns, nothing is sent) or where numbers lie too
+    far apart; there the point is searched for.
     """
     fleet, work = problem.fleet, problem.work
-    slope = 2 * curves.alpha * (1 / fleet.up + 1 / fleet.down)
+    per_bit = 1 / fleet.up + 1 / fleet.down
     served = shares > 0
-    per_server = np.divide(1.0, shares, out=np.zeros_like(shares), where=served)
-    gain = work * curves.beta * (1 + curves.kappa) * (1 / fleet.compute - per_server)
-    cut = (
-        positive_root(gain / slope - curves.gamma2, work * curves.gamma1 / (2 * curves.alpha)) - curves.gamma2
-    )
+    with np.errstate(all="ignore"):  # for the search, an infinite derivative is as good as any
+        slope = 2 * curves.alpha * per_bit
+        per_server = np.divide(1.0, shares, out=np.zeros_like(shares), where=served)
+        gain = work * curves.beta * (1 + curves.kappa) * (1 / fleet.compute - per_server)
+        pull = work * curves.gamma1 * per_bit
+        d = work * curves.gamma1 / (2 * curves.alpha)
+        cut = positive_root(gain / slope - curves.gamma2, d) - curves.gamma2
+        lost = np.flatnonzero(served & ~np.isfinite(cut))
+        if lost.size:
+            ends = (fleet.min_cut[lost].astype(np.float64), np.full(lost.size, float(problem.layers)))
+            cut[lost] = _turning_point(slope[lost], gain[lost], pull[lost], curves.gamma2, *ends)
     # Without a share the derivative is negative all the way: cut L.
     return np.clip(np.where(served, cut, problem.layers), fleet.min_cut, problem.layers)
+
+
+def _turning_point(
+    slope: Floats, gain: Floats, pull: Floats, gamma2: float, low: Floats, high: Floats
+) -> Floats:
+    """Where T_k stops falling between two cuts, or the end that it falls towards.
+
+    ∂T_k/∂l = slope·l + gain - pull/(l + γ2)² never falls, so halving finds its root. Where T_k is the same at
+    all cuts, it is the low end.
+    """
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        falls = slope * middle + gain < pull / np.square(middle + gamma2)
+        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+    return high
 
 
 def positive_root(b: Floats, d: Floats) -> Floats:

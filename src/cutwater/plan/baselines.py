@@ -22,6 +22,7 @@ def fedavg(problem: Problem, /) -> Plan:
     return assemble(problem, "fedavg", problem.layers, 0.0)
 
 
+@np.errstate(over="ignore")
 def splitfed(problem: Problem, /, *, cut: int | Literal["best"] | None = None) -> Plan:
     """One fixed cut for all and equal shares, as SplitFed trains.
 
@@ -59,6 +60,7 @@ def random(problem: Problem, /, *, seed: int = 0) -> Plan:
     return assemble(problem, "random", cuts, shares, outcome=f"seed {seed}")
 
 
+@np.errstate(over="ignore")
 def greedy(problem: Problem, /, *, portions: int = 200) -> Plan:
     """Give the server away in equal portions, always to the client that is slowest now, at its best cut.
 

@@ -28,8 +28,9 @@ def exhaustive(problem: Problem, /) -> Plan:
     best = int(latency.argmin())
     split = work[best] > 0
     shares = np.zeros(len(problem))
-    shares[split] = work[best][split] / (latency[best] - before[best][split])
     # Bisection ends a rounding error above or below the root.
+    left = np.maximum(latency[best] - before[best][split], np.spacing(latency[best]))
+    shares[split] = work[best][split] / left
     shares *= min(1.0, problem.server.compute / max(float(shares.sum()), 1e-300))
     return assemble(
         problem, "exhaustive", combinations[best], shares, outcome=f"best of {len(combinations)} combinations"
@@ -42,7 +43,8 @@ def _smallest_latency(before: Floats, work: Floats, F: float) -> Floats:
     low: Floats = before.max(axis=1)
     if F == 0:
         return np.where(split.max(axis=1), np.inf, low)
-    high: Floats = (before + work * (work.shape[1] / F)).max(axis=1)
+    with np.errstate(over="ignore"):
+        high: Floats = (before + work * work.shape[1] / F).max(axis=1)
     for _ in range(100):
         middle = 0.5 * (low + high)
         left = middle[:, None] - before

@@ -12,7 +12,7 @@ from cutwater.errors import PlanError
 from cutwater.plan.allowed import Allowed, allowed_cuts
 from cutwater.plan.fleet import Client, Fleet, Floats
 from cutwater.profile.values import Profile
-from cutwater.units import show_size
+from cutwater.units import show_compute, show_size
 
 MOST = 10**9
 """Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
@@ -208,14 +208,16 @@ def _check_memory(problem: Problem) -> None:
 
 
 def _check_server(problem: Problem) -> None:
-    if problem.server.compute > 0:
+    compute, most = problem.server.compute, float(problem.costs.server.max()) * float(problem.work.max())
+    if compute > 0 and math.isfinite(most * len(problem) / compute):
         return
     free = problem.costs.server == 0
     stuck = np.flatnonzero(~problem.allowed.any_of(free))
     if stuck.size:
         name, memory = problem.fleet.names[stuck[0]], float(problem.fleet.memory[stuck[0]])
         limit = f" in its {show_size(memory)} of memory" if math.isfinite(memory) else ""
+        little = f"{'next to ' if compute else ''}no compute ({show_compute(compute)})"
         raise PlanError(
-            f"client {name!r} can't train the whole model{limit}, but the server has no compute (0 FLOPS) to "
+            f"client {name!r} can't train the whole model{limit}, but the server has {little} to "
             f"share: give the server compute or let the client use cut {problem.layers}"
         )

@@ -213,13 +213,19 @@ def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) ->
     inside = (cuts >= 1) & (cuts <= problem.layers)
     row = np.where(inside, cuts, 1) - 1
     good = inside & (allowed.masks[0][row] if len(allowed.masks) == 1 else allowed.masks[allowed.of, row])
-    served = (shares > 0) | (problem.costs.server == 0)[row]
-    checks = (("cut", good, cuts), ("share", shares >= 0, shares), ("share", served, shares))
-    for what, right, values in checks:
+    work = problem.costs.server[row] * problem.work
+    with np.errstate(all="ignore"):
+        served = (work == 0) | ((shares > 0) & np.isfinite(work / shares))
+    checks = (
+        ("cut", good, cuts, "which is not allowed"),
+        ("share", shares >= 0, shares, "which is not allowed"),
+        ("share", served, shares, "so it would never be done"),
+    )
+    for what, right, values, why in checks:
         if not right.all():
             k = int(np.argmin(right))
             found = f"{what} {values[k]} at cut {cuts[k]}"
-            raise PlanError(f"planner {planner!r} gave client {names[k]!r} {found}, which is not allowed")
+            raise PlanError(f"planner {planner!r} gave client {names[k]!r} {found}, {why}")
     used, most = float(shares.sum()), problem.server.compute
     if used > most * (1 + 1e-9):
         raise PlanError(
