@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields, replace
 
 import pytest
 
@@ -176,6 +177,22 @@ def test_a_planner_without_a_plan_is_named_beside_the_others(run):
     assert "no plan by fedavg" in table
     _, out, _ = run("compare", "--planner", "exact", "--planner", "greedy", "--json")
     assert [entry["planner"] for entry in json.loads(out)["planners"]] == ["exact", "greedy"]
+
+
+FREE = dict.fromkeys((f.name for f in fields(Cut) if f.name.endswith(("bits", "flops"))), 0)
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "whatif"])
+@pytest.mark.parametrize("sent", [0, 60_000])
+def test_a_model_that_costs_nothing_is_no_crash(run, folder, command, sent):
+    profile = small_profile()
+    cuts = tuple(replace(cut, **FREE | {"smashed_bits": sent}) for cut in profile.cuts)
+    (folder / "profile.json").write_text(json.dumps(replace(profile, cuts=cuts).to_json()))
+    for arguments in ((), ("--json",)):
+        code, out, err = run(command, *arguments)
+        assert (code, err.strip()) == (0, "")
+    data = json.loads(out)
+    assert [*data.get("planners", ()), data][0]["latency"] == 0
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import network_like, problems, random_problem
+from plan_cases import make_profile, network_like, problems, random_problem
 
 from cutwater.errors import FileFormatError, PlanError
+from cutwater.plan.fleet import Client
 from cutwater.plan.latency import PHASES
-from cutwater.plan.planners import solve
-from cutwater.plan.problem import Server
+from cutwater.plan.planners import planners, solve
+from cutwater.plan.problem import Problem, Server, Session
 from cutwater.plan.value import Plan
 
 
@@ -126,3 +127,37 @@ def test_ties_among_clients_without_a_share_are_named():
     text = solve(problem.replace(clients=[problem.fleet[0], twin]), "fedavg").explain()
     assert "2 clients finish together" in text
     assert "No single change helps" in text
+
+
+def made(costs, server=1e12, **limits):
+    fleet = [Client(name=f"c{k}", compute=k * 1e9, rate=1e7, samples=100, **limits) for k in (1, 2)]
+    return Problem(make_profile(**costs), fleet, Server(server), Session(epochs=1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", planners())
+def test_a_model_that_costs_nothing_takes_no_time(name):
+    result = solve(made({"bits": [0] * 3, "forward": [0.0] * 3, "smashed": [0] * 3}), name)
+    assert (result.latency, result.gap) == (0.0, 0.0)
+    assert "A round takes 0 s" in result.explain()
+    assert "no plan is faster" in result.explain()
+    assert "done at once" in result.explain()
+    assert result.marginal[0] == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_share_that_nothing_is_computed_with_is_worth_nothing():
+    last_is_free = {"bits": [10, 20, 30], "forward": [1e6, 2e6, 2e6], "smashed": [400, 300, 200]}
+    result = solve(made(last_is_free, min_cut=2), "splitfed")
+    assert (result.shares > 0).all()
+    assert result.marginal[0] == 0
+    assert result.bottleneck.name == "c1"
+    assert "server compute" not in result.explain().splitlines()[-1]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("server", [1e-290, 1e300])
+def test_numbers_too_far_apart_for_first_order_values_are_no_crash(server):
+    costs = {"bits": [100, 200], "forward": [1e6, 2e6], "smashed": [400, 300]}
+    per_flops, effect = solve(made(costs, server, forbidden=[2]), "splitfed").marginal
+    assert np.isfinite([per_flops, *effect]).all()

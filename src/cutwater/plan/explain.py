@@ -1,5 +1,7 @@
 """A plan in words: who is the bottleneck, who shares the server, what would help most."""
 
+from math import isfinite
+
 import numpy as np
 
 from cutwater.plan.marginal import TOGETHER
@@ -18,7 +20,7 @@ def explain(plan: Plan) -> str:
 def _result(plan: Plan) -> str:
     text = f"A round takes {show_seconds(plan.latency)} ({plan.planner}"
     text += f", {plan.outcome})" if plan.outcome else ")"
-    if not plan.lower_bound:
+    if not isfinite(plan.gap):
         return f"{text}."
     if plan.gap <= 1e-9:
         return f"{text}: no plan is faster."
@@ -26,6 +28,8 @@ def _result(plan: Plan) -> str:
 
 
 def _bottleneck(plan: Plan) -> str:
+    if plan.latency == 0:
+        return "Nothing is computed, learned or sent: every client is done at once."
     client = plan.bottleneck
     parts = {"its own computing": client.phases.client, "the link": client.phases.link}
     if client.mode == "split":
@@ -62,6 +66,8 @@ def _advice(plan: Plan) -> str:
         if effect[k] > 0:
             options[f"a 10 % faster link for {plan.names[k]}"] = less * float(effect[k] * plan.phases.link[k])
             options[f"a 10 % faster {plan.names[k]}"] = less * float(effect[k] * plan.phases.client[k])
+    if plan.latency == 0:
+        return "There is nothing left to shorten."
     best = [(what, seconds) for what, seconds in _largest_first(options) if seconds > 0][:3]
     if not best:
         return "No single change helps: several clients without a share are equally slow."

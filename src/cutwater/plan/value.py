@@ -89,12 +89,20 @@ class Plan:
     @property
     def gap(self) -> float:
         """How far above the optimum the latency can be at most, as a fraction (infinite without a bound)."""
+        if self.latency == 0:
+            return 0.0
         return self.latency / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
 
     @cached_property
     def marginal(self) -> tuple[float, Floats]:
         """-dT/dF and dT/da_k: what a little more server compute and less time on a client would save."""
-        return marginal(self.latencies, self.shares, self.phases.server)
+        # A share that nothing is computed with is none. Where numbers lie too far apart, nothing is known.
+        on_server = self.phases.server
+        with np.errstate(all="ignore"):
+            per_flops, effect = marginal(self.latencies, np.where(on_server > 0, self.shares, 0.0), on_server)
+        if np.isfinite(per_flops) and np.isfinite(effect).all():
+            return per_flops, effect
+        return 0.0, np.zeros(len(self))
 
     @property
     def bottleneck(self) -> ClientPlan:
