@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import alone, network_like, problems, random_problem
+from plan_cases import alone, make_profile, network_like, problems, random_problem
 
 from cutwater.errors import PlanError
 from cutwater.plan import planners as registry
@@ -69,6 +69,12 @@ def test_splitfed_cuts_all_alike_and_shares_equally():
 def test_splitfed_refuses_a_cut_that_is_none(cut):
     with pytest.raises(PlanError, match=f"cut is {cut!r}"):
         splitfed(paper_like(), cut=cut)
+
+
+def test_splitfed_says_why_the_model_has_no_such_cut():
+    tied = make_profile([1, 2, 3], [1e6, 2e6, 3e6], [9, 9, 9], ruled_out=[2])
+    with pytest.raises(PlanError, match="client 'c1' can't use it: tied parameters"):
+        splitfed(paper_like().replace(profile=tied), cut=2)
 
 
 def test_splitfed_needs_a_cut_that_all_may_use():

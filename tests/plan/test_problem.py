@@ -68,6 +68,36 @@ def test_a_senseless_count_is_refused_with_its_client(value):
         problem(client(samples=value))
 
 
+@pytest.mark.parametrize("value", [10**12 + 1, 9.3e18, 2**63, 10**31, 10**400])
+def test_samples_beyond_sense_are_refused_with_their_client_and_the_most(value):
+    fleet = [client(name="c0"), client(samples=value)]
+    with pytest.raises(
+        PlanError, match=r"client 'c1' has samples .* whole number from 1 to 1,000,000,000,000"
+    ):
+        problem(*fleet)
+    with pytest.raises(
+        PlanError, match=r"client 'c1' has samples .* whole number from 1 to 1,000,000,000,000"
+    ):
+        Fleet.from_columns(compute=1e9, up=1e6, down=1e6, samples=value)
+
+
+@pytest.mark.parametrize("field", ["epochs", "steps", "batch_size"])
+@pytest.mark.parametrize("value", [10**9 + 1, 10**31, 10**400, "x", True])
+def test_settings_beyond_sense_are_refused_with_their_client_and_the_most(field, value):
+    with pytest.raises(PlanError, match=r"client 'c1' has .* a whole number from 1 to 1,000,000,000$"):
+        problem(client(**{field: value}))
+    if not isinstance(value, int) or value is True:
+        return
+    columns = {"compute": [1e9, 1e9], "up": 1e6, "down": 1e6, "samples": 1, field: [None, value]}
+    with pytest.raises(PlanError, match=r"client 'c2' has .* a whole number from 1 to 1,000,000,000$"):
+        Fleet.from_columns(**columns)
+
+
+def test_compute_beyond_all_numbers_is_refused_with_its_client():
+    with pytest.raises(PlanError, match="client 'c1' has compute inf, but must have a finite number"):
+        problem(client(compute=10**400))
+
+
 @pytest.mark.parametrize("field", ["epochs", "steps", "batch_size", "min_cut"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, float("nan")])
 def test_senseless_settings_are_refused_with_their_client(field, value):
@@ -116,7 +146,7 @@ def test_a_senseless_session_is_refused(value):
         Session(epochs=1, batch_size=value)
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), None, "3 TFLOPS"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), None, "3 TFLOPS", True, 10**400])
 def test_a_senseless_server_is_refused(value):
     with pytest.raises(PlanError, match="the server has compute"):
         Server(value)
@@ -152,6 +182,19 @@ def test_a_client_that_nothing_fits_is_refused_with_what_it_would_need():
         PlanError, match=r"client 'c1' has no cut left: min_cut 7 and its forbidden cuts \[7, 8\]"
     ):
         problem(client(min_cut=7, forbidden=[7, 8]))
+
+
+def test_tied_weights_that_leave_no_cut_are_named_where_they_count():
+    tied = make_profile([1, 2, 3], [1e6, 2e6, 3e6], [9, 9, 9], ruled_out=[1, 2])
+    with pytest.raises(
+        PlanError,
+        match=r"its forbidden cuts \[3\] and the model's tied weights \(at cuts \[1, 2\]\) rule out",
+    ):
+        problem(client(forbidden=[3]), profile=tied)
+    with pytest.raises(PlanError, match=r"tied weights \(at cuts \[2\]\) rule out all 3"):
+        problem(client(forbidden=[1, 3]), profile=tied)
+    with pytest.raises(PlanError, match=r"left: min_cut 3 and its forbidden cuts \[3\] rule out all 3"):
+        problem(client(min_cut=3, forbidden=[3]), profile=tied)
 
 
 def test_a_server_without_compute_beside_a_client_that_needs_it_is_refused():

@@ -129,7 +129,8 @@ def _require(problem: Problem, cut: int, what: str) -> None:
     stuck = np.flatnonzero(~problem.allowed.at(cut))
     if stuck.size:
         name = problem.fleet.names[stuck[0]]
-        limits = "its min_cut, memory or forbidden cuts rule it out"
+        tied = problem.profile.cuts[cut - 1].ruled_out
+        limits = tied or "its min_cut, memory or forbidden cuts rule it out"
         raise PlanError(
             f"{what} needs cut {cut} for every client, but client {name!r} can't use it: {limits}"
         )

@@ -13,6 +13,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NO_LIMIT = float("inf")
+MOST = 10**9
+"""Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
+MOST_SAMPLES = 10**12
+"""The same for a client's data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +58,10 @@ class Client:
             object.__setattr__(self, "down", rate)
         for what in ("epochs", "steps", "batch_size"):
             value = getattr(self, what)
-            if value is not None and not value >= 1:
-                name = what.replace("_", " ")
-                raise PlanError(
-                    f"client {self.name!r} has {name} {value}, but must have a whole number from 1 up"
-                )
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if value is not None and not (number and 1 <= value <= MOST):
+                name, shown = what.replace("_", " "), repr(value)[:30]
+                raise PlanError(f"client {self.name!r} has {name} {shown}, but must have {_whole(name)}")
         object.__setattr__(self, "forbidden", frozenset(self.forbidden))
 
 
@@ -108,11 +111,11 @@ class Fleet(Sequence[Client]):
         _check_names(self.names)
         for name in ("compute", "up", "down"):
             self._check(name, lambda x: np.isfinite(x) & (x > 0), "a finite number above zero")
-        self._check("samples", lambda x: x > 0, "a whole number of at least 1")
+        self._check("samples", lambda x: (x > 0) & (x <= MOST_SAMPLES), _whole("samples"))
         self._check("min_cut", lambda x: x > 0, "a cut layer, 1 or more")
         self._check("memory", lambda x: x > 0, "above zero")
         for name in ("epochs", "steps", "batch_size"):
-            self._check(name, lambda x: x >= 0, "a whole number of at least 1")
+            self._check(name, lambda x: (x >= 0) & (x <= MOST), _whole(name))
         both = np.flatnonzero((self.epochs > 0) & (self.steps > 0))
         if both.size:
             raise PlanError(
@@ -233,6 +236,9 @@ def _zero_for_none(values: ArrayLike | None) -> ArrayLike:
 
 def _floats(what: str, values: ArrayLike, names: Sequence[str]) -> Floats:
     raw = np.asarray(values)
+    if raw.dtype.kind == "O" and all(_is_number(value) for value in raw.flat):
+        # Whole numbers beyond 64 bits; which one is too large, and for what, is found later.
+        raw = np.array([_as_float(value) for value in raw.flat]).reshape(raw.shape)
     if raw.dtype.kind not in "iuf":
         raise PlanError(_not_a_number(what, values, names))
     if raw.ndim > 1:
@@ -247,13 +253,28 @@ def _ints(what: str, values: ArrayLike, names: Sequence[str]) -> Ints:
     broken = np.flatnonzero(found != real)
     if broken.size:
         value = real[broken[0]].item()
-        raise PlanError(f"client {names[broken[0]]!r} has {what} {value}, but must have a whole number")
+        raise PlanError(f"client {names[broken[0]]!r} has {what} {value}, but must have {_whole(what)}")
     return found
+
+
+def _whole(what: str) -> str:
+    return f"a whole number from 1 to {MOST_SAMPLES if what == 'samples' else MOST:,}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def _not_a_number(what: str, values: Any, names: Sequence[str]) -> str:
     rows = enumerate(values) if isinstance(values, list | tuple) else ()
-    bad = ((k, v) for k, v in rows if isinstance(v, bool) or not isinstance(v, int | float))
+    bad = ((k, v) for k, v in rows if not _is_number(v))
     k, value = next(bad, (None, values))
     whose = "the fleet" if k is None else f"client {names[k]!r}"
     return f"{whose} has {what} {value!r}, but must have a number"

@@ -1,6 +1,7 @@
 """The problem a planner solves, as frozen values: model costs, clients, server, session (paper, eq. (21))."""
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,12 +11,9 @@ import numpy as np
 
 from cutwater.errors import PlanError
 from cutwater.plan.allowed import Allowed, allowed_cuts
-from cutwater.plan.fleet import Client, Fleet, Floats
+from cutwater.plan.fleet import MOST, Client, Fleet, Floats
 from cutwater.profile.values import Profile
 from cutwater.units import show_compute, show_size
-
-MOST = 10**9
-"""Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +24,10 @@ class Server:
     """F^max in FLOPS; zero means that every client must train the whole model."""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.compute, int | float) and math.isfinite(self.compute) and self.compute >= 0):
-            raise PlanError(
-                f"the server has compute {self.compute}, but must have a finite number, zero or more"
-            )
+        number = isinstance(self.compute, int | float) and not isinstance(self.compute, bool)
+        if not (number and 0 <= self.compute <= sys.float_info.max):
+            shown = str(self.compute)[:30]
+            raise PlanError(f"the server has compute {shown}, but must have a finite number, zero or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +195,23 @@ def _check_memory(problem: Problem) -> None:
     name, memory = problem.fleet.names[k], float(problem.fleet.memory[k])
     least = problem.allowed.least_memory(k)
     if least is None:
+        *limits, last = _limits(problem, k)
         raise PlanError(
-            f"client {name!r} has no cut left: min_cut {problem.fleet.min_cut[k]} and its forbidden cuts "
-            f"{sorted(problem.fleet.forbidden.get(k, ()))} rule out all {problem.layers}"
+            f"client {name!r} has no cut left: {', '.join(limits)} and {last} rule out all {problem.layers}"
         )
     raise PlanError(
         f"client {name!r} has memory {show_size(memory)}, but the smallest of its allowed cuts needs "
         f"{show_size(least)} at batch size {problem.batch_size[k]:.0f}"
     )
+
+
+def _limits(problem: Problem, k: int) -> list[str]:
+    """What takes cuts from a client whatever its memory; tied weights where nothing else takes theirs."""
+    min_cut, forbidden = int(problem.fleet.min_cut[k]), sorted(problem.fleet.forbidden.get(k, ()))
+    limits = [f"min_cut {min_cut}", f"its forbidden cuts {forbidden}"]
+    tied = [cut.cut for cut in problem.profile.cuts if cut.ruled_out and cut.cut >= min_cut]
+    tied = [cut for cut in tied if cut not in forbidden]
+    return [*limits, f"the model's tied weights (at cuts {tied})"] if tied else limits
 
 
 def _check_server(problem: Problem) -> None:
