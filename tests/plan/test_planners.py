@@ -14,7 +14,7 @@ from cutwater.plan.baselines import fedavg, greedy, random, splitfed
 from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import latency, whole_model_latency
-from cutwater.plan.planners import planners, register, solve
+from cutwater.plan.planners import planners, register, solve, solve_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.plan.value import assemble
 
@@ -165,7 +165,16 @@ def test_an_unknown_planner_is_refused_with_a_suggestion():
 @pytest.mark.parametrize("option", ["problem", "planner", "name", "speed"])
 def test_an_unknown_option_is_refused_by_name(name, option):
     with pytest.raises(PlanError, match=f"planner '{name}' has no option '{option}'"):
-        solve(paper_like(), name, **{option: 1})
+        solve_by(paper_like(), name, {option: 1})
+
+
+def test_the_planner_may_be_named_by_position_or_by_name():
+    problem = paper_like()
+    assert (
+        solve(problem, planner="fedavg").latency
+        == solve(problem, "fedavg").latency
+        == fedavg(problem).latency
+    )
 
 
 def test_an_option_that_is_nearly_right_is_refused_with_a_suggestion():

@@ -46,11 +46,11 @@ def plan(
 
     Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
     """
-    from cutwater.plan.planners import solve
+    from cutwater.plan.planners import solve_by
     from cutwater.scenario.file import load_scenario
 
     options = dict(read_option(text) for text in option or ())
-    result = solve(load_scenario(scenario).problem(), planner, **options)
+    result = solve_by(load_scenario(scenario).problem(), planner, options)
     if out is not None:
         write_json(out, result.to_json())
     if json_:

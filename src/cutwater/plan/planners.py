@@ -5,7 +5,7 @@ A planner is a function from a :class:`Problem` (and keyword options) to a :clas
 command line, as an entry point in the group ``cutwater.planners``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from inspect import Parameter, signature
@@ -59,14 +59,19 @@ def planner(name: str) -> Planner:
     raise PlanError(f"there is no planner {name!r}: {suggest(name, planners())}")
 
 
-def solve(problem: Problem, planner: str = "exact", /, **options: Any) -> Plan:
+def solve(problem: Problem, /, planner: str = "exact", **options: Any) -> Plan:
     """Plan a round, with a lower bound that holds for every plan of the problem.
 
     >>> from cutwater.plan.planners import solve
     >>> plan = solve(problem)                       # doctest: +SKIP
     >>> plan.latency, plan.lower_bound              # doctest: +SKIP
     """
-    return certify(problem, run(problem, planner, **options))
+    return solve_by(problem, planner, options)
+
+
+def solve_by(problem: Problem, name: str, options: Mapping[str, Any]) -> Plan:
+    """The same with options as they were read from a file or a command line, whatever their names."""
+    return certify(problem, run(problem, name, **options))
 
 
 def run(problem: Problem, name: str, /, **options: Any) -> Plan:

@@ -21,7 +21,7 @@ from cutwater.model.discover import layered
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import derive_seed, drawn_from
 from cutwater.plan.fleet import Client, Fleet
-from cutwater.plan.planners import solve
+from cutwater.plan.planners import solve_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
 from cutwater.profile.values import Profile
@@ -127,7 +127,7 @@ class Study:
         believed = [self._truth.believed(estimates, client, round_) for client in clients]
         true = [self._truth.true(client, round_) for client in clients]
         planned = self.problem(under(clients, believed))
-        plan = solve(planned, self.planner, **self.planner_options)
+        plan = solve_by(planned, self.planner, self.planner_options)
         truth = planned if true == believed else self.problem(under(clients, true))
         lost_at = {name: self._truth.lost_at(name, round_) for name in names}
         return play(round_, plan, truth, lost_at, settings)

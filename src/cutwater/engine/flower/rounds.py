@@ -20,7 +20,7 @@ from cutwater.engine.local import LocalEngine
 from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
 from cutwater.plan.fleet import Client
-from cutwater.plan.planners import solve
+from cutwater.plan.planners import solve_by
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import Average, weights_sha256
 from cutwater.train.conditions import Condition
@@ -118,7 +118,7 @@ class Deployment:
             return round_
         clients = [self._client(name) for name in here]
         believed = [before.estimates.believed(client) for client in clients]
-        plan = solve(study.problem(under(clients, believed)), study.planner, **study.planner_options)
+        plan = solve_by(study.problem(under(clients, believed)), study.planner, study.planner_options)
         round_.plan = plan
         deadline = settings.deadline or 5 * plan.latency + _SPARE
         round_.began = self.clock()
@@ -203,7 +203,7 @@ class Deployment:
     def _nobody(self) -> Plan:
         """A round without any client is planned, too, for the record: as if the scenario's were there."""
         study = self.study
-        return solve(study.problem(study.fleet), study.planner, **study.planner_options)
+        return solve_by(study.problem(study.fleet), study.planner, study.planner_options)
 
     def _client(self, name: str) -> Client:
         return self.study.fleet[self._index[name]]
