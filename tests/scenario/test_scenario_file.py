@@ -1,6 +1,7 @@
 """Scenario files: what they say, and how mistakes in them are named."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,13 @@ def test_a_server_without_compute_beside_a_client_without_memory(scenario):
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3,4\n", "line 2, has more or fewer cells"),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,\n", "client 'a' lacks samples"),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,many\n", "client 'a' samples is 'many'"),
+        *(
+            (
+                f"name,compute,rate,samples\na,1 GFLOPS,1 MB/s,{odd}\n",
+                f"client 'a' samples is '{re.escape(odd[:9])}",
+            )
+            for odd in ("²", "+-5", "--5", "٣", "1²", "9" * 5000)
+        ),
         ("name,compute,rate,samples\na,1 GFLOPS,1,3\n", "client 'a' rate is '1'"),
         ("name,compute,rate,samples\n", "lists no clients"),
         (
@@ -241,6 +249,24 @@ def test_a_server_without_compute_beside_a_client_without_memory(scenario):
 def test_a_mistake_in_a_csv_file_is_named(scenario, rows, message):
     with pytest.raises(CutwaterError, match=message):
         scenario('clients = "fleet.csv"\n' + HEAD, fleet_csv=rows)
+
+
+def test_digits_in_quotes_are_a_whole_number_with_a_sign_and_spaces(scenario):
+    text = (HEAD + CLIENT).replace("samples = 3396", 'samples = " +0033 "')
+    assert scenario(text).fleet.samples.tolist() == [33]
+
+
+def test_a_number_beyond_all_use_is_told_the_most(scenario):
+    for digits in ("9" * 400, f'"{"9" * 5000}"'):
+        with pytest.raises(
+            ScenarioError, match=r"samples is .*…, but .* at least 1 and at most 9,223,"
+        ) as told:
+            scenario((HEAD + CLIENT).replace("samples = 3396", f"samples = {digits}"))
+        assert len(str(told.value)) < 250
+    with pytest.raises(ScenarioError, match=r"kappa is 9999.*…, but must be a finite number above zero"):
+        scenario(
+            HEAD.replace('profile = "profile.json"', f'[model]\nname = "mlp"\nkappa = {"9" * 400}') + CLIENT
+        )
 
 
 def test_files_that_cannot_be_read_are_named(scenario, tmp_path):

@@ -14,6 +14,7 @@ from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile
 from cutwater.errors import CutwaterError, PlanError, UnitError
+from cutwater.scenario.keys import whole
 from cutwater.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ class Axis:
     problem: "Callable[[Scenario, Problem, float], Problem]"
 
 
-def _count(text: str, what: str) -> float:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise UnitError(f"{what} is {text!r}, but must be a whole number of at least 1")
-    return float(text)
-
-
 def _with_server(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
     from cutwater.plan.problem import Server
 
@@ -59,7 +54,7 @@ def _with_clients(scenario: "Scenario", problem: "Problem", value: float) -> "Pr
 AXES = (
     Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9, _with_server),
     Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6, _with_rate),
-    Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
+    Axis("clients", whole, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
 )
 
 

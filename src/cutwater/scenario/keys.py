@@ -1,5 +1,7 @@
 """Reading checked values out of a TOML table: what is missing, misspelt or senseless is named."""
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -7,6 +9,11 @@ from cutwater.errors import ScenarioError, suggest
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
+
+MOST = 2**63 - 1
+"""The largest whole number of TOML, and of a fleet's columns."""
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
+_SHOWN = 60
 
 
 def check_keys(table: Table, known: Iterable[str], where: str) -> None:
@@ -38,19 +45,29 @@ def text(value: object, what: str) -> str:
     return value
 
 
-def whole(value: object, what: str, least: int = 1) -> int:
+def shown(value: object) -> str:
+    """A value as a sentence quotes it: from its beginning, if it is long."""
+    written = repr(value)
+    return written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
+
+
+def whole(value: object, what: str, least: int = 1, most: int = MOST) -> int:
     """A whole number; digits in quotes are fine, because that is all a CSV file has."""
-    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+    # Not str.isdigit, which takes "²", and not all that int() takes, such as the digits of other scripts.
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ScenarioError(f"{what} is {value!r}, but must be a whole number of at least {least}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        # The most is told only where it is what is wrong.
+        digits = isinstance(value, str) and value.isascii() and value.isdigit()
+        end = f" and at most {most:,}" if digits or (isinstance(value, int) and value > most) else ""
+        raise ScenarioError(f"{what} is {shown(value)}, but must be a whole number of at least {least}{end}")
     return value
 
 
 def number(value: object, what: str) -> float:
     """A finite number above zero without a unit."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ScenarioError(f"{what} is {value!r}, but must be a finite number above zero")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise ScenarioError(f"{what} is {shown(value)}, but must be a finite number above zero")
     return float(value)
 
 
