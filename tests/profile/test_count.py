@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from inspect import Parameter, signature
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from cutwater.model import zoo
 from cutwater.profile.count import load_model, profile_layered, profile_model
 from cutwater.profile.fit import fit
 from cutwater.profile.flops import EXACT, OperatorCounter
+from cutwater.profile.options import RESERVED
 from cutwater.profile.values import Profile
 
 CASES = {
@@ -242,11 +244,23 @@ def test_a_profile_reads_back_equal_from_json(v2_m):
         ({"count": "paper", "kappa": float("nan")}, "finite"),
         ({"input": "0x28"}, "size of zero"),
         ({"depth": 3}, "no option 'depth'"),
+        ({"device": "cpu"}, "option 'device' is no option of a model"),
+        ({"batch": 3}, "option 'batch' is no option of a model"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(changes, words):
     with pytest.raises(ModelError, match=words):
         profile_model(**{"name": "cnn", **changes})
+
+
+def test_every_name_that_profiling_passes_itself_is_reserved():
+    passed = {
+        parameter.name
+        for function in (profile_model, load_model, zoo.build, zoo.example_input)
+        for parameter in signature(function).parameters.values()
+        if parameter.kind is not Parameter.VAR_KEYWORD
+    }
+    assert passed == set(RESERVED)
 
 
 def test_kappa_scales_the_papers_backward_pass():

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutwater.errors import CutwaterError, FileFormatError, PlanError, ScenarioError, UnitError
+from cutwater.errors import CutwaterError, FileFormatError, ModelError, PlanError, ScenarioError, UnitError
+from cutwater.profile.options import RESERVED
 from cutwater.profile.values import Cut, Profile
 from cutwater.scenario.file import load_scenario
 
@@ -393,6 +394,13 @@ def test_the_model_table_becomes_a_counted_profile(scenario):
     assert (profile.model, profile.input, profile.classes) == ("mlp", "1x8x8", 3)
     assert (profile.count, profile.kappa, profile.optimizer, profile.batch_size) == ("paper", 2.5, "adam", 32)
     assert found.problem().layers == len(profile)
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_an_option_that_is_a_setting_is_refused_with_its_place(scenario, name):
+    model = f'[model]\nname = "mlp"\noptions = {{ {name} = "8" }}'
+    with pytest.raises(ModelError, match=rf"\[model\] option '{name}' is no option of a model: ."):
+        scenario(HEAD.replace('profile = "profile.json"', model) + CLIENT)
 
 
 @pytest.mark.parametrize(

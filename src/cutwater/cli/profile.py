@@ -14,22 +14,13 @@ from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
 from cutwater.errors import ModelError
 from cutwater.jsonfile import write_json
+from cutwater.profile.options import check_option
 from cutwater.units import show_compute, show_seconds, show_size
 
 if TYPE_CHECKING:
     from cutwater.profile.fit import Fit
     from cutwater.profile.measure import Measurement, Spread
     from cutwater.profile.values import Cut, Profile
-
-
-OWN = {
-    "name": "the MODEL argument",
-    **{
-        key: f"--{key.replace('_', '-')}"
-        for key in ("input", "classes", "count", "kappa", "batch_size", "optimizer")
-    },
-}
-"""What a model option can't be called, and how to set it instead."""
 
 
 def profile(
@@ -104,8 +95,7 @@ def _option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key.isidentifier() and equals):
         raise ModelError(f"option {text!r} can't be read: write name=value, such as depth=24")
-    if key in OWN:
-        raise ModelError(f"option {text!r} is no option of a model: use {OWN[key]}")
+    check_option(key, f"option {text!r}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:

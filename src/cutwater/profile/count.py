@@ -17,6 +17,7 @@ from cutwater.model.discover import layered as discover
 from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.memory import OPTIMIZER_STATE
+from cutwater.profile.options import check_option
 from cutwater.profile.values import Cut, Profile
 from cutwater.profile.walk import LayerCost, first_tensor, walk
 
@@ -43,6 +44,8 @@ def profile_model(
     (10, 11181642)
     """
     check_settings(count, kappa, batch_size, optimizer)
+    for option in options:
+        check_option(option, f"option {option!r}")
     spec = zoo.parse_input(input)
 
     def on(device: str) -> Profile:

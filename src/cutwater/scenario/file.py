@@ -24,6 +24,7 @@ from cutwater.errors import FileFormatError, ScenarioError
 from cutwater.jsonfile import read_json
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server, Session
+from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
 from cutwater.scenario.generate import FleetSpec, read_fleet
@@ -146,6 +147,8 @@ def _model(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Path |
         "optimizer": optional(table, "optimizer", f"{where} optimizer", text) or _trained_by(tables),
         "options": optional(table, "options", f"{where} options", as_table),
     }
+    for option in given["options"] or ():
+        check_option(option, f"{where} option {option!r}")
     return None, ModelSpec(**{key: value for key, value in given.items() if value is not None})
 
 
