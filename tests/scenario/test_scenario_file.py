@@ -348,6 +348,10 @@ def test_a_lognormal_fleet_has_the_median_it_was_given(scenario):
     ("old", "new", "message"),
     [
         ("clients = 30\n", "", r"\[fleet\] lacks clients"),
+        *(
+            ("clients = 30", f"clients = {many}", r"clients is 1000.*of at least 1 and at most 100,000,000")
+            for many in (10**12, 10**21, 10**400, f'"{10**9}"')
+        ),
         ("samples = [361, 363]\n", "", r"\[fleet\] lacks samples"),
         ('rate = ["2 MB/s", "12 MB/s"]', "", r"\[fleet\] has no rate"),
         ("seed = 3", "sed = 3", "unknown key 'sed': did you mean 'seed'"),
@@ -384,6 +388,10 @@ def test_another_number_of_clients(scenario):
         listed.with_clients(3)
     drawn = scenario(HEAD + FLEET)
     assert len(drawn.with_clients(100).fleet) == 100
+    with pytest.raises(
+        ScenarioError, match="asked for 1,000,000,000,000 clients, but draws 100,000,000 at most"
+    ):
+        drawn.with_clients(10**12)
 
 
 def test_the_model_table_becomes_a_counted_profile(scenario):

@@ -230,6 +230,8 @@ def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change
         ('profile = "../p.json"', "there is no saved profile '../p.json'"),
         ('[model]\nname = "os:system"', "is not one that this page may run"),
         (f"[fleet]\nclients = {MOST_CLIENTS + 1}", "at most"),
+        ('[fleet]\nclients = "5000000"', "the fleet has 5,000,000 clients, but a page shows 100,000 at most"),
+        ("[fleet]\nclients = 1000000000000", "but a page shows 100,000 at most"),
         ('[model]\nname = "mlp"', "has no clients"),
         ("a = " + "[" * 5000, "is not TOML"),
     ],

@@ -37,6 +37,8 @@ _READ: Mapping[str, Read] = {
 }
 _WHOLE = ("samples", "epochs", "steps", "batch_size", "min_cut")
 KEYS = ("clients", "seed", *_READ)
+MOST_CLIENTS = 10**8
+"""A column of so many takes 800 MB; more is a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class FleetSpec:
     def generate(self, count: int | None = None) -> Fleet:
         """The fleet, or one of another size whose first clients are the same."""
         size = self.clients if count is None else count
+        if size > MOST_CLIENTS:
+            raise ScenarioError(
+                f"{self.where} is asked for {size:,} clients, but draws {MOST_CLIENTS:,} at most: use fewer"
+            )
         drawn: dict[str, Any] = {name: self._column(name, size) for name in self.columns}
         if "rate" in drawn:
             drawn["up"] = drawn["down"] = drawn.pop("rate")
@@ -67,7 +73,7 @@ def read_fleet(table: object, where: str) -> FleetSpec:
     """Check a [fleet] table by drawing one client from it."""
     table = as_table(table, where)
     check_keys(table, KEYS, where)
-    clients = whole(required(table, "clients", where, "30"), f"{where} clients")
+    clients = whole(required(table, "clients", where, "30"), f"{where} clients", most=MOST_CLIENTS)
     seed = whole(table.get("seed", 0), f"{where} seed", least=0)
     for key, example in (("compute", '["50 GFLOPS", "300 GFLOPS"]'), ("samples", "[361, 3578]")):
         required(table, key, where, example)

@@ -123,10 +123,15 @@ def read_clients(table: object) -> Fleet:
     table = as_table(table, "the fleet")
     check_keys(table, ("csv", "draw"), "the fleet")
     if "draw" in table:
-        spec = read_fleet(table["draw"], "[fleet]")
-        _check_count(spec.clients)
-        return spec.generate()
+        _check_drawn(table["draw"])
+        return read_fleet(table["draw"], "[fleet]").generate()
     return _fleet_from_csv(text(table.get("csv"), "the pasted CSV"))
+
+
+def _check_drawn(table: object) -> None:
+    """Refuse a [fleet] table before so many clients are drawn; what else is wrong with it is told later."""
+    if isinstance(table, Mapping) and "clients" in table:
+        _check_count(whole(table["clients"], "[fleet] clients"))
 
 
 def _check_count(count: int) -> None:
@@ -216,10 +221,10 @@ def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
         catalogue.check(as_table(tables["model"], "[model]"))
     if "profile" in tables:
         catalogue.saved(tables["profile"])
-    fleet = tables.get("fleet")
-    if isinstance(fleet, Mapping) and isinstance(fleet.get("clients"), int):
-        _check_count(fleet["clients"])
-    return from_scenario(read_scenario(tables, _HERE, _NOWHERE), profile=tables.get("profile"))
+    _check_drawn(tables.get("fleet"))
+    scenario = read_scenario(tables, _HERE, _NOWHERE)
+    _check_count(len(scenario.fleet))
+    return from_scenario(scenario, profile=tables.get("profile"))
 
 
 def from_scenario(scenario: Scenario, profile: str | None = None) -> dict[str, Any]:
