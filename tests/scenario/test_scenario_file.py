@@ -369,6 +369,18 @@ def test_a_lognormal_fleet_has_the_median_it_was_given(scenario):
             "choice of 1, but has 2 weights",
         ),
         ('["2 MB/s", "12 MB/s"]', '{ distribution = "choice", values = [] }', "must be a list"),
+        ('["2 MB/s", "12 MB/s"]', '{ distribution = ["a"] }', r"rate has no distribution \['a'\]"),
+        (
+            '["2 MB/s", "12 MB/s"]',
+            '{ distribution = "choice", values = ["1 MB/s", "2 MB/s"], weights = [1e308, 1e308] }',
+            r"rate weights is \[1e\+308, 1e\+308\], but must add up to a finite number",
+        ),
+        ("[361, 363]", f"[1, {10**400}]", r"samples high is 1000.*…, but must be a whole number .* at most"),
+        (
+            '["2 MB/s", "12 MB/s"]',
+            '{ distribution = "lognormal", median = "1 MB/s", sigma = 1e300 }',
+            "client 'c1' has up rate",
+        ),
         (
             '["2 MB/s", "12 MB/s"]',
             '{ distribution = "lognormal", median = "1 MB/s", sigma = -1 }',

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cutwater.errors import ScenarioError, suggest
 from cutwater.plan.fleet import Fleet
-from cutwater.scenario.keys import as_table, check_keys, number, required, whole
+from cutwater.scenario.keys import as_table, check_keys, number, required, shown, whole
 from cutwater.units import parse_compute, parse_rate, parse_size
 
 Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ def _draw(spec: Any, what: str, read: Read, rng: np.random.Generator, size: int,
     if not isinstance(spec, dict):
         return np.full(size, read(spec, what), dtype=np.float64)
     name = required(spec, "distribution", what, '"uniform"')
-    if name not in _DISTRIBUTIONS:
+    if not isinstance(name, str) or name not in _DISTRIBUTIONS:
         raise ScenarioError(f"{what} has no distribution {name!r}: {suggest(str(name), _DISTRIBUTIONS)}")
     keys, draw = _DISTRIBUTIONS[name]
     check_keys(spec, ("distribution", *keys), what)
@@ -109,6 +109,10 @@ def _draw(spec: Any, what: str, read: Read, rng: np.random.Generator, size: int,
     if len(values.get("weights", values.get("values", ()))) != len(values.get("values", ())):
         raise ScenarioError(
             f"{what} is a choice of {len(values['values'])}, but has {len(values['weights'])} weights"
+        )
+    if not sum(values.get("weights", ())) < np.inf:
+        raise ScenarioError(
+            f"{what} weights is {shown(spec['weights'])}, but must add up to a finite number: divide them all"
         )
     if values.get("low", 0) > values.get("high", np.inf):
         raise ScenarioError(
@@ -142,7 +146,8 @@ def _normal(rng: np.random.Generator, size: int, mean: float, std: float, low: f
 
 
 def _lognormal(rng: np.random.Generator, size: int, median: float, sigma: float) -> Floats:
-    return median * np.exp(sigma * rng.standard_normal(size))
+    with np.errstate(over="ignore"):  # the fleet names the client whose amount is infinite
+        return np.asarray(median * np.exp(sigma * rng.standard_normal(size)))
 
 
 def _choice(
