@@ -11,6 +11,7 @@ from cutwater.errors import CutwaterError, FileFormatError, ModelError, PlanErro
 from cutwater.profile.options import RESERVED
 from cutwater.profile.values import Cut, Profile
 from cutwater.scenario.file import load_scenario
+from cutwater.scenario.study import condition_settings, data_settings
 
 HEAD = """
 profile = "profile.json"
@@ -28,6 +29,14 @@ rate = "4 MB/s"
 samples = 3396
 min_cut = 1
 """
+
+UNREADABLE = (
+    "rounds = " + "[" * 5000 + "]" * 5000,
+    "rounds = " + "{a = " * 5000 + "1" + "}" * 5000,
+    ".".join(["a"] * 5000) + " = 1",
+    "rounds = " + "9" * 5000,
+    "rounds = 0x" + "f" * 5000,
+)
 
 
 def tiny_profile(layers=4):
@@ -285,6 +294,29 @@ def test_files_that_cannot_be_read_are_named(scenario, tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match="is not TOML"):
         load_scenario(tmp_path / "bytes.toml")
+
+
+def test_a_file_whose_name_holds_a_nul_is_refused(scenario):
+    odd = '"a\\u0000b"'
+    with pytest.raises(ScenarioError, match=r"profile is 'a\\x00b', but no file's name holds a NUL"):
+        scenario((HEAD + CLIENT).replace('"profile.json"', odd))
+    with pytest.raises(ScenarioError, match=r"clients is 'a\\x00b', but no file's name holds a NUL"):
+        scenario(f"clients = {odd}\n" + HEAD)
+    study = scenario(
+        HEAD + CLIENT + f'[data]\nfolder = {odd}\n[conditions]\nchange = "trace"\ntrace = {odd}\n'
+    )
+    with pytest.raises(ScenarioError, match=r"\[data\] folder is 'a\\x00b'"):
+        data_settings(study)
+    with pytest.raises(ScenarioError, match=r"\[conditions\] trace is 'a\\x00b'"):
+        condition_settings(study)
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: value[:12])
+def test_toml_that_no_sentence_could_quote_is_refused(scenario, value):
+    with pytest.raises(FileFormatError, match="is not TOML") as told:
+        scenario(HEAD + CLIENT + f"[train]\n{value}\n")
+    assert len(str(told.value)) < 300
+    assert "\n" not in str(told.value)
 
 
 FLEET = """

@@ -234,6 +234,9 @@ def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change
         ("[fleet]\nclients = 1000000000000", "but a page shows 100,000 at most"),
         ('[model]\nname = "mlp"', "has no clients"),
         ("a = " + "[" * 5000, "is not TOML"),
+        (".".join(["a"] * 5000) + " = 1", "is not TOML"),
+        ("a = " + "9" * 5000, "is not TOML"),
+        ("a = 0x" + "f" * 5000, "is not TOML"),
     ],
 )
 def test_an_uploaded_scenario_names_no_file_and_no_code(toml, sentence):

@@ -13,7 +13,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +27,17 @@ from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
 from cutwater.scenario.generate import FleetSpec, read_fleet
-from cutwater.scenario.keys import as_table, check_keys, number, optional, required, text, whole
+from cutwater.scenario.keys import (
+    as_table,
+    check_keys,
+    file_name,
+    number,
+    optional,
+    parse_toml,
+    required,
+    text,
+    whole,
+)
 from cutwater.units import parse_compute
 
 LATER = ("data", "train", "conditions")
@@ -102,12 +111,12 @@ class Scenario:
 def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     """Read a scenario file, or say in one sentence what is wrong with it."""
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
-    return read_scenario(tables, str(path), Path(path).parent)
+    return read_scenario(parse_toml(content, str(path)), str(path), Path(path).parent)
 
 
 def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scenario:
@@ -134,7 +143,7 @@ def _model(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Path |
             f'{source} has {found} of a [model] table and profile = "file.json": give one of them'
         )
     if "profile" in tables:
-        return folder / text(tables["profile"], f"{source}: profile"), None
+        return folder / file_name(tables["profile"], f"{source}: profile"), None
     where = f"{source}: [model]"
     table = as_table(tables["model"], where)
     check_keys(table, ("name", "input", "classes", "count", "kappa", "optimizer", "options"), where)
@@ -191,7 +200,7 @@ def _fleet(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Fleet,
             f'{source} has {found}: give [[client]] tables, or clients = "fleet.csv", or a [fleet] table'
         )
     if "clients" in tables:
-        return fleet_from_csv(folder / text(tables["clients"], f"{source}: clients")), None
+        return fleet_from_csv(folder / file_name(tables["clients"], f"{source}: clients")), None
     if "fleet" in tables:
         generator = read_fleet(tables["fleet"], f"{source}: [fleet]")
         return generator.generate(), generator

@@ -2,10 +2,11 @@
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from cutwater.errors import ScenarioError, suggest
+from cutwater.errors import FileFormatError, ScenarioError, suggest
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
@@ -14,6 +15,22 @@ MOST = 2**63 - 1
 """The largest whole number of TOML, and of a fleet's columns."""
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 _SHOWN = 60
+
+
+def parse_toml(content: str, source: str) -> dict[str, Any]:
+    """The tables of a TOML document, all of which a sentence can quote."""
+    try:
+        tables = tomllib.loads(content)
+        repr(tables)  # dotted keys nest without end, and hexadecimal numbers have any length
+        return tables
+    except RecursionError as error:
+        raise FileFormatError(f"{source} is not TOML that can be read: it is nested too deeply") from error
+    except tomllib.TOMLDecodeError as error:
+        raise FileFormatError(f"{source} is not TOML: {error}") from error
+    except ValueError as error:  # of more digits than Python reads or writes
+        raise FileFormatError(
+            f"{source} is not TOML: it holds a whole number of thousands of digits, but 19 are the most"
+        ) from error
 
 
 def check_keys(table: Table, known: Iterable[str], where: str) -> None:
@@ -43,6 +60,14 @@ def text(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise ScenarioError(f"{what} is {value!r}, but must be text that is not empty")
     return value
+
+
+def file_name(value: object, what: str) -> str:
+    """Text that can name a file."""
+    name = text(value, what)
+    if "\0" in name:
+        raise ScenarioError(f"{what} is {shown(value)}, but no file's name holds a NUL: leave it out")
+    return name
 
 
 def shown(value: object) -> str:

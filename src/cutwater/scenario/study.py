@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cutwater.data.download import Say, quiet
 from cutwater.errors import ScenarioError
 from cutwater.scenario.file import Scenario
+from cutwater.scenario.keys import file_name
 from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -73,15 +74,21 @@ def data_settings(scenario: Scenario) -> DataSettings:
     """[data], or its defaults; its folder is looked up from where the scenario is."""
     settings = DataSettings.from_table(scenario.sections.get("data", {}))
     return (
-        settings if settings.folder is None else replace(settings, folder=_beside(scenario, settings.folder))
+        settings
+        if settings.folder is None
+        else replace(settings, folder=_beside(scenario, "[data] folder", settings.folder))
     )
 
 
 def condition_settings(scenario: Scenario) -> ConditionSettings:
     """[conditions], or its defaults; a trace file is looked up from where the scenario is."""
     settings = ConditionSettings.from_table(scenario.sections.get("conditions", {}))
-    return settings if settings.trace is None else replace(settings, trace=_beside(scenario, settings.trace))
+    return (
+        settings
+        if settings.trace is None
+        else replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
+    )
 
 
-def _beside(scenario: Scenario, path: str) -> str:
-    return str(Path(scenario.source).parent / Path(path).expanduser())
+def _beside(scenario: Scenario, what: str, path: str) -> str:
+    return str(Path(scenario.source).parent / Path(file_name(path or ".", what)).expanduser())

@@ -14,7 +14,6 @@ The page sends everything with every request (a link holds it, too), so the serv
 import csv
 import io
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -32,7 +31,7 @@ from cutwater.scenario.clients import KEYS as CLIENT_KEYS
 from cutwater.scenario.clients import fleet_from_rows
 from cutwater.scenario.file import LATER, Scenario, read_scenario
 from cutwater.scenario.generate import read_fleet
-from cutwater.scenario.keys import as_table, check_keys, number, required, text, whole
+from cutwater.scenario.keys import as_table, check_keys, number, parse_toml, required, text, whole
 from cutwater.web.catalogue import GIVEN, Catalogue
 from cutwater.web.quantities import client_row, quantity
 from cutwater.web.toml import to_toml
@@ -208,10 +207,7 @@ def to_csv(fleet: Fleet) -> str:
 
 def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
     """What a page holds, from a scenario file that someone uploads: it may name no file and no code."""
-    try:
-        tables = tomllib.loads(content)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FileFormatError(f"the file is not TOML: {error}") from error
+    tables = parse_toml(content, "the file")
     if "clients" in tables:
         raise ScenarioError(
             f"the scenario takes its clients from {tables['clients']!r}, which a page does not read: "
