@@ -237,6 +237,10 @@ def test_a_server_without_compute_beside_a_client_without_memory(scenario):
     ("rows", "message"),
     [
         ("name,compute,rate,sample\na,1 GFLOPS,1 MB/s,3\n", "unknown key 'sample': did you mean 'samples'"),
+        (
+            "name,compute,compute,rate,samples\na,1 GFLOPS,2 GFLOPS,1 MB/s,3\n",
+            "has the column 'compute' more than once: leave one of them",
+        ),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "line 2, has more or fewer cells"),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3,4\n", "line 2, has more or fewer cells"),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,\n", "client 'a' lacks samples"),

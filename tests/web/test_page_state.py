@@ -173,6 +173,7 @@ def test_sections_that_planning_does_not_read_are_carried_along(scenario_file):
             "'a' appears more than once",
         ),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "line 2 of the CSV has more or fewer cells"),
+        ("name,compute,rate,samples, compute\n", "the CSV has the column 'compute' more than once"),
         ("name,compute,rate,sampels\n", "unknown key 'sampels': did you mean 'samples'?"),
         ("name,compute,rate,samples\n", "lists no clients"),
     ],

@@ -1,7 +1,7 @@
 """A fleet from a list of clients: [[client]] tables or the rows of a CSV file."""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,14 @@ def _forbidden(value: Any, what: str) -> frozenset[int]:
     return frozenset(whole(item, what) for item in items)
 
 
+def check_header(columns: Sequence[str], where: str) -> None:
+    """Refuse columns that nobody would read: unknown ones, and one that a later one stands in for."""
+    check_keys(dict.fromkeys(columns), KEYS, where)
+    for place, column in enumerate(columns):
+        if column in columns[:place]:
+            raise FileFormatError(f"{where} has the column {column!r} more than once: leave one of them")
+
+
 def fleet_from_csv(path: Path) -> Fleet:
     """The fleet in a CSV file whose header names the same keys as a [[client]] table."""
     return fleet_from_rows(_rows(path), str(path))
@@ -93,7 +101,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
-            check_keys(dict.fromkeys(reader.fieldnames or ()), KEYS, str(path))
+            check_header(reader.fieldnames or (), str(path))
             for row in reader:
                 if None in row or None in row.values():
                     raise FileFormatError(

@@ -28,7 +28,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan
 from cutwater.scenario.clients import KEYS as CLIENT_KEYS
-from cutwater.scenario.clients import fleet_from_rows
+from cutwater.scenario.clients import check_header, fleet_from_rows
 from cutwater.scenario.file import LATER, Scenario, read_scenario
 from cutwater.scenario.generate import read_fleet
 from cutwater.scenario.keys import as_table, check_keys, number, parse_toml, required, text, whole
@@ -174,7 +174,7 @@ def csv_rows(content: str) -> list[dict[str, Any]]:
                 f"the CSV starts with {first.strip()[:80]!r}, but its first line must name the columns, "
                 "such as name,compute,rate,samples"
             )
-        check_keys(dict.fromkeys(header), CLIENT_KEYS, "the CSV")
+        check_header(header, "the CSV")
         for row in reader:
             if None in row or None in row.values():
                 raise FileFormatError(
