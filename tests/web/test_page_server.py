@@ -159,6 +159,26 @@ def test_nonsense_is_answered_with_a_sentence(server, body):
         assert json.loads(answer)["error"]
 
 
+def test_half_a_character_is_refused_where_it_comes_in(server):
+    csv = "name,compute,rate,samples\n\ud800,1 GFLOPS,1 MB/s,3\n"
+    body = opened(server) | {"fleet": {"csv": csv}}
+    for path in ("plan", "export/scenario.toml", "export/plan.csv", "export/fleet.csv"):
+        status, _, answer = server.post(f"/api/{path}", body)
+        assert (status, "half of a character" in json.loads(answer)["error"]) == (422, True)
+    assert server.post("/api/fleet", {"csv": csv})[0] == 422
+    for sections in ({"train": {"lr": "\ud800"}}, {"train": {"\ud800": 1}}):
+        assert server.post("/api/export/scenario.toml", opened(server) | {"sections": sections})[0] == 422
+
+
+def test_what_is_nested_too_deeply_for_an_answer_is_told_so(server):
+    for depth in (300, 600, 900, 950):
+        nested = json.loads("[" * depth + "]" * depth)
+        body = opened(server) | {"sections": {"train": {"lr": nested}}}
+        assert server.post("/api/export/scenario.toml", body)[0] in (200, 422)
+        toml = f"[train]\nlr = {nested}\n" + SCENARIO.replace("[train]", "[conditions]")
+        assert server.post("/api/scenario", {"toml": toml})[0] in (200, 422)
+
+
 def test_a_request_can_not_name_code_or_files(server, tmp_path):
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     for name in ("evil:model", f"{tmp_path}/evil.py:model", "os:abort", "cutwater.cli.main:main"):

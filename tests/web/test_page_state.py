@@ -173,6 +173,10 @@ def test_sections_that_planning_does_not_read_are_carried_along(scenario_file):
             "'a' appears more than once",
         ),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "line 2 of the CSV has more or fewer cells"),
+        (
+            "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3\n\ud800,1 GFLOPS,1 MB/s,3\n",
+            r"the CSV: the name of client 2 holds '\ud800', half of a character",
+        ),
         ("name,compute,rate,samples, compute\n", "the CSV has the column 'compute' more than once"),
         ("name,compute,rate,sampels\n", "unknown key 'sampels': did you mean 'samples'?"),
         ("name,compute,rate,samples\n", "lists no clients"),
@@ -238,6 +242,7 @@ def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change
         (".".join(["a"] * 5000) + " = 1", "is not TOML"),
         ("a = " + "9" * 5000, "is not TOML"),
         ("a = 0x" + "f" * 5000, "is not TOML"),
+        ('[train]\na = "\ud800"', r"the file holds '\ud800', half of a character"),
     ],
 )
 def test_an_uploaded_scenario_names_no_file_and_no_code(toml, sentence):

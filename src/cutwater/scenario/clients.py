@@ -7,7 +7,7 @@ from typing import Any
 
 from cutwater.errors import FileFormatError, ScenarioError
 from cutwater.plan.fleet import NO_LIMIT, Fleet
-from cutwater.scenario.keys import check_keys, optional, required, text, whole
+from cutwater.scenario.keys import check_characters, check_keys, optional, required, text, whole
 from cutwater.units import parse_compute, parse_rate, parse_size
 
 KEYS = (
@@ -33,7 +33,9 @@ def fleet_from_rows(rows: Iterable[Mapping[str, Any]], where: str) -> Fleet:
     columns: dict[str, list[Any]] = {column: [] for column in _COLUMNS}
     forbidden: dict[int, frozenset[int]] = {}
     for k, row in enumerate(rows):
-        name = text(row.get("name") or f"c{k + 1}", f"{where}: the name of client {k + 1}")
+        who = f"{where}: the name of client {k + 1}"
+        name = text(row.get("name") or f"c{k + 1}", who)
+        check_characters(name, who)
         values = _client(row, f"client {name!r}")
         if cuts := _forbidden(row.get("forbidden"), f"client {name!r} forbidden"):
             forbidden[k] = cuts

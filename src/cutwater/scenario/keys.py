@@ -62,6 +62,15 @@ def text(value: object, what: str) -> str:
     return value
 
 
+def check_characters(value: str, what: str) -> None:
+    """Refuse half of a UTF-16 pair, which JSON can write down but no file and no answer can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        half = value[error.start]
+        raise ScenarioError(f"{what} holds {half!r}, half of a character: leave it out") from error
+
+
 def file_name(value: object, what: str) -> str:
     """Text that can name a file."""
     name = text(value, what)

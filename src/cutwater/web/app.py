@@ -157,7 +157,10 @@ def _posted(answer: Callable[[Any, Request], Response]) -> Callable[[Request], A
         except (ValueError, RecursionError) as error:
             raise ScenarioError(f"the request is not JSON: {error}") from error
         # In a thread, so that a long count of a model does not keep others waiting for a short plan.
-        return await run_in_threadpool(answer, body, request)
+        try:
+            return await run_in_threadpool(answer, body, request)
+        except RecursionError as error:
+            raise ScenarioError("the request is nested too deeply: no scenario needs that") from error
 
     return endpoint
 

@@ -31,7 +31,16 @@ from cutwater.scenario.clients import KEYS as CLIENT_KEYS
 from cutwater.scenario.clients import check_header, fleet_from_rows
 from cutwater.scenario.file import LATER, Scenario, read_scenario
 from cutwater.scenario.generate import read_fleet
-from cutwater.scenario.keys import as_table, check_keys, number, parse_toml, required, text, whole
+from cutwater.scenario.keys import (
+    as_table,
+    check_characters,
+    check_keys,
+    number,
+    parse_toml,
+    required,
+    text,
+    whole,
+)
 from cutwater.web.catalogue import GIVEN, Catalogue
 from cutwater.web.quantities import client_row, quantity
 from cutwater.web.toml import to_toml
@@ -207,6 +216,7 @@ def to_csv(fleet: Fleet) -> str:
 
 def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
     """What a page holds, from a scenario file that someone uploads: it may name no file and no code."""
+    check_characters(content, "the file")
     tables = parse_toml(content, "the file")
     if "clients" in tables:
         raise ScenarioError(
@@ -266,6 +276,8 @@ def export_toml(asked: Asked, catalogue: Catalogue) -> str:
     )
     sections = as_table(body.get("sections", {}), "the other sections")
     check_keys(sections, LATER, "the other sections")
-    return to_toml(
+    content = to_toml(
         {**model, "server": {"compute": body["server"]}, "session": body["session"], **sections, **clients}
     )
+    check_characters(content, _HERE)  # the other sections come as they are
+    return content
