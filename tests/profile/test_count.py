@@ -1,5 +1,6 @@
 """The cost of every cut: what a real split step runs, whatever the model."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cutwater
-from cutwater.errors import ModelError
+from cutwater.errors import CutwaterError, FileFormatError, ModelError
 from cutwater.model import zoo
 from cutwater.profile.count import load_model, profile_layered, profile_model
 from cutwater.profile.fit import fit
@@ -230,7 +231,43 @@ def test_constants_that_are_no_buffers_are_understood():
 
 
 def test_a_profile_reads_back_equal_from_json(v2_m):
-    assert Profile.from_json(v2_m.to_json()) == v2_m
+    assert Profile.from_json(json.loads(json.dumps(v2_m.to_json()))) == v2_m
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("batch_size", value) for value in (None, 0, -1, 1.5, True, "32")),
+        *((text, value) for text in ("model", "input", "count", "optimizer") for value in ([], None, 3, {})),
+        *(("kappa", value) for value in ("x", None, -1, float("nan"), float("inf"), 10**400, True)),
+        *(("classes", value) for value in ("ten", 1.5, [])),
+    ],
+)
+def test_a_spoiled_profile_is_refused_by_the_name_of_its_field(v2_m, field, value):
+    with pytest.raises(FileFormatError, match=rf"^p\.json has {field} .*, but must have "):
+        Profile.from_json(v2_m.to_json() | {field: value}, "p.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("client_bits", value) for value in (10**400, -1, "1", None, float("nan"))),
+        *(("cut", value) for value in (1.0, "1", [1], None)),
+        *(("name", 3), ("stage", None), ("ruled_out", 0), ("client_memory_bits", float("inf"))),
+    ],
+)
+def test_a_spoiled_cut_of_a_profile_is_refused_by_the_name_of_its_field(v2_m, field, value):
+    document = v2_m.to_json()
+    document["cuts"][0] |= {field: value}
+    with pytest.raises(FileFormatError, match=rf"^p\.json: cut .* has {field} .*, but must have ") as told:
+        Profile.from_json(document, "p.json")
+    assert len(str(told.value)) < 150
+
+
+@pytest.mark.parametrize("cuts", [None, 3, "cuts", [None], ["cut"], [{}], {"1": {}}, []])
+def test_a_profile_without_proper_cuts_is_refused(v2_m, cuts):
+    with pytest.raises(CutwaterError):
+        Profile.from_json(v2_m.to_json() | {"cuts": cuts})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What every cut of a model costs, as frozen values (paper, Sec. IV-A). Needs no torch."""
 
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -100,16 +102,56 @@ class Profile:
         body = check_document(data, FORMAT, VERSION, source)
         try:
             cuts = tuple(_cut(entry, source) for entry in body["cuts"])
-            return cls(cuts=cuts, **{f.name: body[f.name] for f in fields(cls) if f.name != "cuts"})
+            values = {f.name: body[f.name] for f in fields(cls) if f.name != "cuts"}
         except (KeyError, TypeError) as error:
             raise FileFormatError(f"{source} lacks or misspells a field: {error}") from error
+        for name, value in values.items():
+            _check(name, value, source)
+        return cls(cuts=cuts, **values)
 
 
 def _cut(entry: Any, source: str) -> Cut:
     cut = Cut(**entry)
-    amounts = (getattr(cut, f.name) for f in fields(Cut) if f.name not in ("name", "stage", "ruled_out"))
-    if not all(isinstance(a, int | float) and not isinstance(a, bool) and 0 <= a < np.inf for a in amounts):
-        raise FileFormatError(
-            f"{source}: cut {entry.get('cut')!r} has an amount that is not a finite number >= 0"
-        )
+    for field in fields(Cut):
+        _check(field.name, getattr(cut, field.name), f"{source}: cut {_shown(cut.cut)}")
     return cut
+
+
+def _check(name: str, value: object, where: str) -> None:
+    """Refuse what has no sense in the field of this name."""
+    allowed, good = _FIELDS.get(name, (_AMOUNT, _is_amount))
+    if not good(value):
+        raise FileFormatError(f"{where} has {name} {_shown(value)}, but must have {allowed}")
+
+
+def _is_amount(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= sys.float_info.max  # a longer whole number fits no column
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _shown(value: object) -> str:
+    written = repr(value)
+    return written if len(written) <= 40 else f"{written[:40]}…"
+
+
+_AMOUNT = "a finite number, zero or more"
+_FIELDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("model", "input", "count", "optimizer", "name", "stage"), ("text", _is_text)),
+    **dict.fromkeys(("batch_size", "cut"), ("a whole number of at least 1", _is_count)),
+    "classes": ("a whole number or null", lambda value: value is None or _is_whole(value)),
+    "ruled_out": ("text or null", lambda value: value is None or _is_text(value)),
+}
+"""What each field holds, and whether a value is that; all others are amounts."""
