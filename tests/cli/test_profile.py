@@ -75,6 +75,13 @@ def test_people_see_a_table_with_marked_cuts_and_the_fit(run):
     assert max(map(len, lines)) <= 100
 
 
+def test_the_largest_settings_are_counted_and_written(run, tmp_path):
+    path = tmp_path / "k.json"
+    code, out, _ = run("cnn --count paper --kappa 1e6 --batch-size 1000000000 --json", "--out", str(path))
+    assert (code, json.loads(out)["kappa"]) == (0, 1e6)
+    assert Profile.from_json(read_json(path)).batch_size == 10**9
+
+
 def test_model_options_are_passed_on(run):
     options = "--option depth=2 --option width=32 --option vocabulary=100"
     code, out, _ = run(f"text_transformer --input 16 {options} --json")
@@ -139,6 +146,14 @@ def test_a_users_model_comes_from_the_current_folder(run, tmp_path, monkeypatch)
         ("cnn --count fast", "no way of counting"),
         ("cnn --kappa 4.7", "exact count finds it itself"),
         ("cnn --batch-size 0", "batch size 0"),
+        ("cnn --batch-size 99999999999999999999999", "is no whole number from 1 to 1,000,000,000"),
+        ("cnn --batch-size 9999999999", "is no whole number from 1 to 1,000,000,000"),
+        (
+            "mlp --batch-size 1000000000 --input 9999x9999x9999",
+            "a batch of 1000000000 samples of 9999x9999x9999 can't be made: RuntimeError",
+        ),
+        ("cnn --count paper --kappa 1e308", "kappa is 1e+308, but must be a finite number above zero"),
+        ("cnn --count paper --kappa 1e200", "1,000,000 at most"),
         ("cnn --optimizer lion", "no optimizer 'lion'"),
         ("cnn --option depth", "name=value"),
         ("cnn --option depth=3", "no option 'depth'"),

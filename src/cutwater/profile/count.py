@@ -6,7 +6,6 @@ cut (see :mod:`cutwater.profile.walk`), so that Γ is one number. Memory is for 
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import isfinite
 from typing import Any
 
 import torch
@@ -19,10 +18,14 @@ from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.memory import OPTIMIZER_STATE
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Cut, Profile
-from cutwater.profile.walk import LayerCost, first_tensor, walk
+from cutwater.profile.walk import LayerCost, first_tensor, naming, walk
 
 PAPER_KAPPA = 4.7
 """κ = BP/FP, which the latencies in the paper's figures follow from."""
+MOST_KAPPA = 1e6
+"""Far beyond any model, and safe to multiply and to square."""
+MOST_SAMPLES = 10**9
+"""Of a mini-batch, as in a session; more is a slip of the pen."""
 COUNTERS: Mapping[str, Formulas] = {"exact": EXACT, "paper": PAPER}
 
 
@@ -82,7 +85,8 @@ def load_model(
     """A model by name as layers, and a batch for it."""
     with torch.device(device):
         module = zoo.build(name, input, classes, **options)
-        example = zoo.example_input(name, input, batch_size, device=device, **options)
+        with naming(f"a batch of {batch_size} samples of {input} can't be made"):
+            example = zoo.example_input(name, input, batch_size, device=device, **options)
         return discover(module, example), example
 
 
@@ -124,16 +128,18 @@ def check_settings(count: str, kappa: float | None, batch_size: int, optimizer: 
         raise ModelError(f"there is no way of counting named {count!r}; {suggest(count, COUNTERS)}")
     if optimizer not in OPTIMIZER_STATE:
         raise ModelError(f"there is no optimizer {optimizer!r}; {suggest(optimizer, OPTIMIZER_STATE)}")
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ModelError(f"batch size {batch_size!r} is no whole number from 1 on")
+    if not isinstance(batch_size, int) or not 1 <= batch_size <= MOST_SAMPLES:
+        raise ModelError(f"batch size {batch_size!r} is no whole number from 1 to {MOST_SAMPLES:,}")
     if kappa is None:
         return
     if count == "exact":
         raise ModelError(
             f"kappa is {kappa}, but the exact count finds it itself: use it with the paper's count"
         )
-    if not (isfinite(kappa) and kappa > 0):
-        raise ModelError(f"kappa is {kappa}, but must be a finite number above zero")
+    if not 0 < kappa <= MOST_KAPPA:
+        raise ModelError(
+            f"kappa is {kappa}, but must be a finite number above zero, {MOST_KAPPA:,.0f} at most"
+        )
 
 
 def _backward_flops(costs: Sequence[LayerCost], count: str, kappa: float | None) -> tuple[list[float], float]:
