@@ -75,6 +75,16 @@ def test_people_see_a_table_with_marked_cuts_and_the_fit(run):
     assert max(map(len, lines)) <= 100
 
 
+def test_a_model_without_products_takes_0_flops(run, tmp_path, monkeypatch):
+    (tmp_path / "free_model.py").write_text(
+        "from torch import nn\ndef net(): return nn.Sequential(nn.PReLU(), nn.Flatten())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("free_model:net --input 1x4x4")
+    assert code == 0
+    assert "a sample takes 0 FLOPs forward, 0 FLOPs backward" in " ".join(out.split())
+
+
 def test_the_largest_settings_are_counted_and_written(run, tmp_path):
     path = tmp_path / "k.json"
     code, out, _ = run("cnn --count paper --kappa 1e6 --batch-size 1000000000 --json", "--out", str(path))

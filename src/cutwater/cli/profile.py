@@ -127,8 +127,8 @@ def _show(profile: "Profile", fit: "Fit", measured: "Measurement | None") -> Non
     total = profile.cuts[-1]
     console.print(
         f"[bold]{escape(profile.model)}[/bold], input {profile.input}: {len(profile)} layers, "
-        f"{show_size(profile.total_bits)}; a sample takes {_flops(total.client_forward_flops)}FLOPs forward, "
-        f"{_flops(total.client_backward_flops)}FLOPs backward ({profile.count} count); "
+        f"{show_size(profile.total_bits)}; a sample takes {_flops(total.client_forward_flops)} forward, "
+        f"{_flops(total.client_backward_flops)} backward ({profile.count} count); "
         f"memory is for batches of {profile.batch_size} with {profile.optimizer}"
     )
     console.print(_table(profile, marked))
@@ -160,8 +160,8 @@ def _table(profile: "Profile", marked: Sequence[int]) -> Table:
         name = first.name if first is last else first.stage
         amounts = (
             _range(first, last, lambda cut: show_size(cut.client_bits)),
-            _range(first, last, lambda cut: _flops(cut.client_forward_flops + cut.client_backward_flops)),
-            _range(first, last, lambda cut: _flops(cut.server_forward_flops + cut.server_backward_flops)),
+            _range(first, last, lambda cut: _short(cut.client_forward_flops + cut.client_backward_flops)),
+            _range(first, last, lambda cut: _short(cut.server_forward_flops + cut.server_backward_flops)),
             _range(first, last, lambda cut: show_size(cut.smashed_bits)),
             _range(first, last, lambda cut: show_size(cut.client_memory_bits)),
         )
@@ -216,7 +216,16 @@ def _measured_lines(measured: "Measurement") -> Iterator[str]:
 def _flops(amount: float) -> str:
     """An amount, not a speed.
 
-    >>> _flops(1.28e9)
-    '1.28 G'
+    >>> _flops(1.28e9), _flops(0)
+    ('1.28 GFLOPs', '0 FLOPs')
     """
-    return show_compute(amount).removesuffix("FLOPS").strip()
+    return show_compute(amount).removesuffix("S") + "s"
+
+
+def _short(amount: float) -> str:
+    """The same under a heading that says what it is.
+
+    >>> _short(1.28e9), _short(0)
+    ('1.28 G', '0')
+    """
+    return _flops(amount).removesuffix("FLOPs").strip()
