@@ -171,11 +171,12 @@ def test_half_a_character_is_refused_where_it_comes_in(server):
 
 
 def test_what_is_nested_too_deeply_for_an_answer_is_told_so(server):
+    body = json.dumps(opened(server) | {"sections": {"train": {"lr": "NESTED"}}})
     for depth in (300, 600, 900, 950):
-        nested = json.loads("[" * depth + "]" * depth)
-        body = opened(server) | {"sections": {"train": {"lr": nested}}}
-        assert server.post("/api/export/scenario.toml", body)[0] in (200, 422)
-        toml = f"[train]\nlr = {nested}\n" + SCENARIO.replace("[train]", "[conditions]")
+        nested = "[" * depth + "]" * depth
+        asked = body.replace('"NESTED"', nested).encode()
+        assert server.ask("POST", "/api/export/scenario.toml", asked, JSON)[0] in (200, 422)
+        toml = SCENARIO.replace("lr = 0.05", f"lr = {nested}")
         assert server.post("/api/scenario", {"toml": toml})[0] in (200, 422)
 
 
