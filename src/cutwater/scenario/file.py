@@ -12,7 +12,6 @@
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,7 +42,6 @@ from cutwater.units import parse_compute
 LATER = ("data", "train", "conditions")
 """Sections that planning keeps but does not read."""
 _KEYS = ("profile", "clients", "model", "server", "session", "client", "fleet", *LATER)
-_NO_COMPUTE = re.compile(r"\s*0+(\.0*)?\s*[kKMGTP]?FLOPS\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -174,10 +172,7 @@ def _server(table: object, where: str) -> Server:
     table = as_table(table, where)
     check_keys(table, ("compute",), where)
     compute = required(table, "compute", where, '"3000 GFLOPS"')
-    # A server may have nothing to share, which units.parse_compute rightly refuses for a client.
-    if isinstance(compute, str) and _NO_COMPUTE.match(compute):
-        return Server(0.0)
-    return Server(parse_compute(compute, f"{where} compute"))
+    return Server(parse_compute(compute, f"{where} compute", or_none=True))
 
 
 def _session(table: object, where: str) -> Session:

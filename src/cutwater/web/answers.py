@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,8 @@ def _row(problem: Problem, name: str, bound: float) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     plan = certify(problem, plan, bound)
     sharing = int((plan.shares > 0).sum())
-    return {"planner": name, "latency": plan.latency, "gap": plan.gap, "seconds": seconds, "sharing": sharing}
+    gap = plan.gap if isfinite(plan.gap) else None
+    return {"planner": name, "latency": plan.latency, "gap": gap, "seconds": seconds, "sharing": sharing}
 
 
 def plan_csv(asked: Asked) -> str:

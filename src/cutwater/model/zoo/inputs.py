@@ -9,7 +9,7 @@ from torch import Tensor
 from cutwater.errors import ModelError
 
 KINDS = ("floats", "tokens")
-_SPEC = re.compile(r"\s*(?:(?P<kind>[a-z]+):)?(?P<sizes>\d+(?:x\d+)*)\s*$")
+_SPEC = re.compile(r"\s*(?:(?P<kind>[a-z]+):)?(?P<sizes>[0-9]{1,9}(?:x[0-9]{1,9})*)\s*$")
 _HINT = (
     "write an image as channels x height x width ('1x28x28') and a sequence of tokens as its length ('128')"
 )

@@ -152,7 +152,7 @@
         pick,
         bar,
         format.seconds(row.latency),
-        row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
+        row.gap === null ? "-" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
         format.count(row.sharing),
         format.seconds(row.seconds),
       ];
