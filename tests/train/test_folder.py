@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 from small_study import small_study
+from torch import nn
 
 from cutwater.engine.local import run
 from cutwater.errors import RunError
@@ -218,3 +220,51 @@ def test_what_a_kill_at_the_beginning_leaves_is_no_obstacle(study, tmp_path):
     open_run(folder, study, scenario="x = 1").close()
     (folder / "run.json").rename(folder / ".run.json.abcd")
     assert len(run(study, folder)) == 4
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("other", [False, True])
+def test_a_run_that_lost_its_checkpoints_is_never_begun_anew(study, whole, resume, other):
+    shutil.rmtree(whole / "checkpoints")
+    before = content(whole)
+    reason = "another scenario" if other else "holds 4 rounds, but no checkpoint in .*: put the newest back"
+    with pytest.raises(RunError, match=reason if resume else "holds a run already"):
+        run(study.with_planner("fedavg") if other else study, whole, resume=resume)
+    assert content(whole) == before
+
+
+@pytest.mark.parametrize("left", [("checkpoints",), ("metrics.jsonl",), ("rounds",)], ids="-".join)
+@pytest.mark.parametrize("resume", [False, True])
+def test_rounds_without_a_description_are_nobodys_to_go_on_with(study, whole, left, resume):
+    (whole / "run.json").unlink()
+    for name in {"checkpoints", "metrics.jsonl", "rounds"}.difference(left):
+        (whole / name).rename(whole.parent / name)
+    before = content(whole)
+    with pytest.raises(RunError, match=r"holds rounds of a run whose run.json is missing: name another"):
+        run(study.with_planner("fedavg"), whole, resume=resume)
+    assert content(whole) == before
+
+
+def test_a_kill_before_the_first_checkpoint_is_resumed_from_the_start(study, whole, tmp_path):
+    folder = tmp_path / "killed"
+    run(rounds(study, 1), folder)
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(RunError, match="holds a run already"):
+        run(study, folder)
+    run(study, folder, resume=True)
+    assert digests(folder) == digests(whole)
+
+
+def test_the_checkpoint_of_another_model_is_refused(study, whole, tmp_path):
+    other = small_study(model=nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)))
+    run(other, tmp_path / "other")
+    shutil.rmtree(whole / "checkpoints")
+    shutil.copytree(tmp_path / "other" / "checkpoints", whole / "checkpoints")
+    before = content(whole)
+    with pytest.raises(RunError, match="checkpoint of round 4 in .* is of another model"):
+        run(study, whole, resume=True)
+    assert content(whole) == before

@@ -69,8 +69,9 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def has_rounds(self) -> bool:
-        """Whether a round was ever done here."""
-        return self.checkpoints.is_dir() and any(self.checkpoints.glob("round-*"))
+        """Whether anything of a round is here, be it that its checkpoint was lost."""
+        told = self.metrics.is_file() and self.metrics.stat().st_size > 0
+        return told or any(self.checkpoints.glob("round-*")) or any(self._stories())
 
     def save(self, step: Step) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
@@ -91,9 +92,11 @@ class RunFolder:
         first = start(study)
         found = checkpoint.load_newest(self.checkpoints)
         if found is None:
+            self._check_nothing_lost()
             metrics.cut_back(self.metrics, 0)
             return first, ()
         kept = found.checkpoint
+        _check_fits(self.checkpoints, kept, study)
         metrics.cut_back(self.metrics, kept.round)
         progress = Progress(
             round=kept.round,
@@ -103,6 +106,19 @@ class RunFolder:
             wall_seconds=kept.state["wall_seconds"],
         )
         return progress, found.notes
+
+    def _stories(self) -> list[Path]:
+        return [path for path in (self.path / "rounds").glob("*.json") if path.stem.isdigit()]
+
+    def _check_nothing_lost(self) -> None:
+        """Where no checkpoint is, at most the first round was on its way to disk when a kill came."""
+        rows = [row["round"] for row in metrics.read(self.metrics)]
+        last = max([*rows, *(int(path.stem) for path in self._stories())], default=0)
+        if last > 1:
+            raise RunError(
+                f"{self.path} holds {last} rounds, but no checkpoint in {self.checkpoints} to go on from: put "
+                "the newest back, or name another folder"
+            )
 
 
 def open_run(
@@ -116,7 +132,9 @@ def open_run(
     """Begin a run in a folder, or go on with the one that is there."""
     folder = RunFolder(path)
     # A run that never finished a round (its planner had no plan, say) is begun anew.
-    begun = (folder.path / "run.json").exists() and folder.has_rounds()
+    begun = folder.has_rounds()
+    if begun and not (folder.path / "run.json").exists():
+        raise RunError(f"{path} holds rounds of a run whose run.json is missing: name another folder")
     if begun and not resume:
         raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
     if not begun:
@@ -140,6 +158,17 @@ def _check_same(folder: RunFolder, study: Study) -> None:
         raise RunError(
             f"{folder.path} holds a run of another scenario (or planner, or seed), which can't be resumed "
             "with this one: name another folder, or use the scenario.toml in it"
+        )
+
+
+def _check_fits(where: Path, kept: checkpoint.Checkpoint, study: Study) -> None:
+    shapes = [
+        {name: tensor.shape for name, tensor in state.items()} for state in (kept.weights, study.initial)
+    ]
+    if shapes[0] != shapes[1]:
+        raise RunError(
+            f"the checkpoint of round {kept.round} in {where} is of another model: put this run's own there, "
+            "or name another folder"
         )
 
 
