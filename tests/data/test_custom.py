@@ -68,7 +68,54 @@ def test_targets_spare_reading_every_item_unless_they_are_transformed():
     plain.targets = transformed.targets = [i % 5 for i in range(50)]
     transformed.target_transform = abs
     assert DatasetSamples(plain).labels.tolist() == DatasetSamples(transformed).labels.tolist()
-    assert (plain.reads, transformed.reads > 50) == (0, True)
+    assert (plain.reads <= 3, transformed.reads > 50) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        [9 - i % 5 for i in range(20)],
+        [f"class {i % 5}" for i in range(20)],
+        [[0] * (i % 3) for i in range(20)],
+        [[i % 5] for i in range(20)],
+        torch.tensor(3),
+        [0, 1],
+    ],
+    ids=["others", "texts", "ragged", "columns", "one number", "too few"],
+)
+def test_targets_that_do_not_say_what_the_items_say_are_passed_over(targets):
+    mapped = pairs(20)
+    mapped.targets = targets
+    assert DatasetSamples(mapped).labels.tolist() == [i % 5 for i in range(20)]
+
+
+def test_a_tensor_dataset_with_items_of_its_own_is_read_item_by_item():
+    class Normalised(TensorDataset):
+        def __getitem__(self, index):
+            values, label = super().__getitem__(index)
+            return values - values.mean(), label + 1
+
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    samples = DatasetSamples(Normalised(x, y))
+    (inputs,), labels = samples.batch(np.arange(6))
+    assert torch.equal(inputs, torch.stack([row - row.mean() for row in x]))
+    assert labels.tolist() == samples.labels.tolist() == (y + 1).tolist()
+
+
+def test_a_sample_that_cannot_be_read_is_one_sentence():
+    class Failing(Items):
+        def __getitem__(self, index):
+            if index == 2:
+                raise OSError("disk gone\nfor good")
+            return super().__getitem__(index)
+
+    items = Failing([(torch.zeros(2), torch.zeros(3))] * 4)
+    data = from_datasets(items, items)
+    with pytest.raises(
+        DataError,
+        match=r"^sample 2 of own data \(train\) can't be read \(OSError: disk gone\); mend it",
+    ):
+        data.train.batch(np.arange(4))
 
 
 @pytest.mark.parametrize("label", [0.5, torch.zeros(3), torch.tensor([1, 2])])
@@ -153,6 +200,7 @@ def test_a_function_by_name_is_called_with_the_options():
         ("their_data:nothing", {}, "has no function 'nothing'"),
         ("their_data:value", {}, "has no function 'value'"),
         ("their_data:pair", {"size": 3}, "can't be called with options"),
+        ("os:listdir", {"path": "nowhere"}, "options \\['path'\\] \\(FileNotFoundError: "),
         ("their_data:wrong", {}, "must return \\(train, test\\) datasets"),
         (":pair", {}, "can't be imported"),
         ("their_broken:pair", {}, "can't be imported .*ZeroDivisionError"),

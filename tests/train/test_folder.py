@@ -265,6 +265,6 @@ def test_the_checkpoint_of_another_model_is_refused(study, whole, tmp_path):
     shutil.rmtree(whole / "checkpoints")
     shutil.copytree(tmp_path / "other" / "checkpoints", whole / "checkpoints")
     before = content(whole)
-    with pytest.raises(RunError, match="checkpoint of round 4 in .* is of another model"):
+    with pytest.raises(RunError, match=r"checkpoint of round 4 in .* is of another model"):
         run(study, whole, resume=True)
     assert content(whole) == before

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.data.values import Batch, Data, Indices, Samples, shape_text
-from cutwater.errors import DataError
+from cutwater.errors import CutwaterError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,8 @@ class DatasetSamples:
         import torch
         from torch.utils.data import TensorDataset
 
-        if isinstance(self._dataset, TensorDataset):
+        # Only torch's own takes many positions at once; a subclass may treat each sample for itself.
+        if type(self._dataset) is TensorDataset:
             *inputs, labels = self._dataset[torch.from_numpy(indices)]
         else:
             items = [self._item(int(index)) for index in indices]
@@ -58,7 +59,12 @@ class DatasetSamples:
     def _item(self, index: int) -> "tuple[tuple[Tensor, ...], Tensor]":
         import torch
 
-        item = self._dataset[index]
+        try:
+            item = self._dataset[index]
+        except Exception as error:  # whatever a user's dataset does when it is read
+            raise DataError(
+                f"sample {index} of {self._name} can't be read ({_told(error)}); mend it or leave it out"
+            ) from error
         if not isinstance(item, tuple | list) or len(item) < 2:
             raise DataError(
                 f"sample {index} of {self._name} is {type(item).__name__}, but must be (input, label) or "
@@ -97,8 +103,13 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
     function = _import(source)
     try:
         made = function(**options)
-    except TypeError as error:
-        raise DataError(f"{source} can't be called with options {sorted(options)}: {error}") from error
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's function does when it is called
+        raise DataError(
+            f"{source} can't be called with options {sorted(options)} ({_told(error)}); call it in Python, "
+            "where it must return (train, test) datasets"
+        ) from error
     if isinstance(made, Data):
         return made
     if isinstance(made, Sequence) and len(made) == 2:
@@ -106,6 +117,10 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
     raise DataError(
         f"{source} returned {type(made).__name__}, but must return (train, test) datasets or a cutwater Data"
     )
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _import(source: str) -> Any:
@@ -127,10 +142,10 @@ def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:
     import torch
     from torch.utils.data import TensorDataset
 
-    if isinstance(dataset, TensorDataset):
+    if type(dataset) is TensorDataset:
         labels = dataset.tensors[-1]
-    elif _has_plain_targets(dataset):
-        labels = torch.as_tensor(dataset.targets)
+    elif (targets := _plain_targets(dataset, item)) is not None:
+        labels = targets
     elif item(0)[1].dim():
         return None
     else:
@@ -141,14 +156,26 @@ def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:
     return found
 
 
-def _has_plain_targets(dataset: Any) -> bool:
-    """Whether ``targets``, as torchvision's datasets have it, says what the items say."""
+def _plain_targets(dataset: Any, item: Any) -> "Tensor | None":
+    """``targets``, as torchvision's datasets have it, if it says what the items say."""
+    import torch
+
     targets = getattr(dataset, "targets", None)
-    return (
-        targets is not None
-        and getattr(dataset, "target_transform", None) is None
-        and len(targets) == len(dataset)
-    )
+    if targets is None or getattr(dataset, "target_transform", None) is not None:
+        return None
+    try:
+        labels = torch.as_tensor(targets)
+    except Exception:  # texts, ragged lists, whatever a user calls targets
+        return None
+    count = len(dataset)
+    if labels.dim() == 0 or len(labels) != count:
+        return None
+    # An item may map its label to another; the first, the middle and the last would show it.
+    for index in (0, count // 2, count - 1):
+        label = item(index)[1]
+        if label.shape != labels.shape[1:] or not bool((label.cpu() == labels[index].cpu()).all()):
+            return None
+    return labels
 
 
 def _count_classes(sets: Sequence[Samples], classes: int | None, name: str) -> int | None:

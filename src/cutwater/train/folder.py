@@ -116,8 +116,8 @@ class RunFolder:
         last = max([*rows, *(int(path.stem) for path in self._stories())], default=0)
         if last > 1:
             raise RunError(
-                f"{self.path} holds {last} rounds, but no checkpoint in {self.checkpoints} to go on from: put "
-                "the newest back, or name another folder"
+                f"{self.path} holds {last} rounds, but no checkpoint in {self.checkpoints} to go on from: "
+                "put the newest back, or name another folder"
             )
 
 
