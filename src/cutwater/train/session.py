@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutwater.errors import RunError
 from cutwater.model.layers import Layered, Split
@@ -166,5 +166,30 @@ def _score(loss: Loss, output: Any, labels: Tensor) -> Score:
     logits = getattr(output, "logits", output)
     if labels.is_floating_point() or not isinstance(logits, Tensor):
         return Score(total, len(labels), 0, 0)
-    right = int((logits.argmax(dim=-1) == labels).sum())
+    classes = _classes_dim(loss, logits, labels)
+    if classes is None:
+        return Score(total, len(labels), 0, 0)
+    right = int((logits.argmax(dim=classes) == labels).sum())
     return Score(total, len(labels), right, labels.numel())
+
+
+def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
+    """The dimension of the output along which its classes are, or None where labels name no class of it.
+
+    torch's own losses have classes second (N × C × …), most models of sequences have them last.
+    """
+    shape = logits.shape
+    if len(shape) != labels.dim() + 1 or labels.dim() == 0:
+        return None
+    # One number for each label has no largest: a lone logit says yes or no by its sign.
+    fitting = [dim for dim in (1, -1) if shape[dim] > 1 and _without(shape, dim) == labels.shape]
+    torchs = loss is nn.functional.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
+    if len(fitting) == 2 and not torchs:
+        return -1
+    return fitting[0] if fitting else None
+
+
+def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
+    sizes = list(shape)
+    del sizes[dim]
+    return tuple(sizes)
