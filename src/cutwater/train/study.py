@@ -91,6 +91,7 @@ class Study:
         wanted = loss or named_loss(train.loss)
         find_optimizer(train)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        _check_state(cut.module)
         try_loss(cut, data, wanted, device)
         study = cls(
             model=cut,
@@ -290,6 +291,20 @@ def _profile(
         input=data.input,
         classes=data.classes,
     )
+
+
+def _check_state(model: nn.Module) -> None:
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise RunError(
+                f"the model's state has {name!r}, which is {type(value).__name__}, but only tensors can be "
+                "averaged over clients: keep it in a buffer, or out of the state"
+            )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise RunError(
+            "the model has no parameter that requires a gradient, so that there is nothing to train: "
+            "set requires_grad for one at least"
+        )
 
 
 def _check_rounds(fleet: Fleet, train: TrainSettings) -> None:
