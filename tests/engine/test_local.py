@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import cutwater
 from cutwater.engine.local import LocalEngine
 from cutwater.errors import EngineError, RunError
-from cutwater.train.session import Job, Task
+from cutwater.train.session import Job, Score, Task, evaluate
 from cutwater.train.step import optimizer_factory
 
 CLIENTS = ("ann", "bob", "cat", "dan")
@@ -274,6 +274,69 @@ def test_a_loss_that_is_not_a_number_stops_and_names_the_client(workers):
         assert len(engine.evaluate(model().state_dict())) == 5
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_users_loss_raises_is_one_sentence_that_names_client_and_round(workers):
+    def failing(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        raise OSError("disk gone\nfor good")
+
+    engine = LocalEngine(replace(job(), loss=failing), TestData(), workers)
+    try:
+        with pytest.raises(EngineError, match=r"^client 'ann', round 1: OSError: disk gone$"):
+            list(engine.sessions(tasks([1, 2, 3, 6])[:1], model().state_dict()))
+        with pytest.raises(EngineError, match=r"^the test set: OSError: disk gone$"):
+            engine.evaluate(model().state_dict())
+    finally:
+        engine.close()
+
+
+def scored(output: torch.Tensor, labels: torch.Tensor, loss=None) -> Score:
+    """The score of a model that answers with this output."""
+
+    class Answer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.none = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return output + self.none
+
+    subject = Job(
+        model=cutwater.layered(nn.Sequential(Answer())),
+        loss=loss or (lambda output, labels: output.sum() * 0),
+        optimizer=lambda lr: optimizer_factory("sgd", lr),
+        batches=batches,
+    )
+    state = {name: tensor.clone() for name, tensor in subject.model.module.state_dict().items()}
+    (score,) = evaluate(subject, state, [((torch.zeros(len(labels), 1),), labels)])
+    return score
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 3), (6, 4, 5), (6, 3, 3)], ids=str)
+def test_classes_that_are_second_as_torchs_loss_has_them_are_counted(shape):
+    labels = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(1))
+    output = F.one_hot(labels, 3).movedim(-1, 1).float()
+    for loss in (F.cross_entropy, nn.CrossEntropyLoss()):
+        score = scored(output, labels, loss)
+        assert (score.right, score.answers) == (labels.numel(), labels.numel())
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 3)], ids=str)
+def test_classes_that_are_last_are_counted(shape):
+    labels = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(1))
+    score = scored(F.one_hot(labels, 3).float(), labels)
+    assert (score.right, score.answers) == (labels.numel(), labels.numel())
+
+
+@pytest.mark.parametrize(
+    ("output", "labels"),
+    [((6, 1), (6,)), ((6,), (6,)), ((6, 1), (6, 1)), ((6, 3), (6, 3)), ((6, 3), (6, 1)), ((6, 4, 3), (6,))],
+    ids=str,
+)
+def test_labels_that_name_no_class_of_the_output_have_no_answers(output, labels):
+    score = scored(torch.randn(output), torch.zeros(labels, dtype=torch.int64))
+    assert (score.samples, score.right, score.answers) == (6, 0, 0)
 
 
 def test_closing_leaves_no_process_behind():

@@ -116,6 +116,55 @@ def test_a_study_leaves_the_mode_and_the_weights_of_a_model_alone():
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_run_leaves_the_mode_and_the_weights_of_a_model_alone(workers, fails, changed):
+    def callback(_):
+        if fails:
+            raise KeyError("a callback of the user's")
+
+    model = small_model()
+    model[1].eval()
+    study = small_study(model=model, train={"rounds": 2})
+    if changed:
+        nn.init.ones_(model[0].weight)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    if fails:
+        with pytest.raises(KeyError):
+            run(study, workers=workers, callbacks=[callback])
+    else:
+        run(study, workers=workers, callbacks=[callback])
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+class Counting(nn.Linear):
+    """A layer with a state that is no tensor."""
+
+    def get_extra_state(self):
+        return {"calls": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(Counting(6, 3)), "state has '0._extra_state', which is dict, but only tensors"),
+        (small_model().requires_grad_(False), "no parameter that requires a gradient"),
+        (nn.Sequential(nn.Tanh(), nn.Flatten()), "no parameter that requires a gradient"),
+    ],
+    ids=["extra state", "frozen", "without parameters"],
+)
+def test_a_model_that_cannot_be_trained_is_one_sentence(model, message):
+    with pytest.raises(RunError, match=message) as caught:
+        small_study(model=model, data=small_data())
+    assert "\n" not in str(caught.value)
+
+
 def test_named_losses():
     assert named_loss("cross_entropy") is F.cross_entropy
     assert named_loss("torch.nn.functional:nll_loss") is F.nll_loss

@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from cutwater.engine.workers import Workers, one_thread
+import torch
+from torch import Tensor
+
+from cutwater.engine.workers import Workers, blamed_on, one_thread
 from cutwater.errors import EngineError
 from cutwater.train.engine import Engine
 from cutwater.train.folder import RunFolder, open_run
@@ -36,7 +40,7 @@ class LocalEngine:
             yield from self.pool.sessions(tasks, state)
             return
         for task in tasks:
-            with one_thread():
+            with one_thread(), blamed_on(task):
                 result = run_session(self.job, task, state)
             yield result
 
@@ -44,7 +48,7 @@ class LocalEngine:
         """See :class:`cutwater.train.engine.Engine`."""
         if self.pool is not None:
             return self.pool.evaluate(state)
-        with one_thread():
+        with one_thread(), blamed_on(None):
             return evaluate(self.job, state, (self.test[index] for index in range(len(self.test))))
 
     def close(self) -> None:
@@ -104,7 +108,7 @@ def run(
 
     Callbacks see each round after it is safe on disk, ``watch`` each session, ``say`` what a person should
     know. What is returned holds this call's rounds; only the last keeps the weights that came out of it.
-    ``workers`` may be None for as many as make sense here.
+    ``workers`` may be None for as many as make sense here. The model is left as it was.
     """
     count = sensible_workers(study) if workers is None else workers
     engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
@@ -115,11 +119,36 @@ def run(
         progress, notes = kept.progress(study) if kept else (start(study), ())
         for note in notes:
             say(note)
-        return _train(study, engine, progress, kept, callbacks)
+        with _left_as_it_was(study):
+            return _train(study, engine, progress, kept, callbacks)
     finally:
         engine.close()
         if kept is not None:
             kept.close()
+
+
+@contextmanager
+def _left_as_it_was(study: Study) -> Iterator[None]:
+    """Within, the model may be trained in; then it has its weights and modes again.
+
+    Else what it holds after a run would depend on the number of workers, which train in copies.
+    """
+    net = study.model.module
+    modes = [(module, module.training) for module in net.modules()]
+    held = net.state_dict()
+    unchanged = all(_same(tensor, study.initial[name]) for name, tensor in held.items())
+    # Most often no copy is needed, because the study has one.
+    weights = study.initial if unchanged else {name: tensor.clone() for name, tensor in held.items()}
+    try:
+        yield
+    finally:
+        net.load_state_dict(weights, strict=True)
+        for module, mode in modes:
+            module.training = mode
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
 
 
 def _train(

@@ -44,6 +44,19 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def blamed_on(task: Task | None) -> Iterator[None]:
+    """Within, whatever a user's model, loss or data raises becomes one sentence that says where it was."""
+    try:
+        yield
+    except CutwaterError:
+        raise
+    except Exception as error:
+        where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
+        text = str(error).partition("\n")[0]
+        raise EngineError(f"{where}: {type(error).__name__}: {text}") from error
+
+
 class SharedState:
     """The tensors of a state dict in memory that forked processes share."""
 
@@ -250,9 +263,6 @@ def _serve(
             answer: dict[str, Any] = {"done": _carry_out(pool, buffers, message)}
         except CutwaterError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
-        except Exception as error:
-            text = f"a worker failed on {json.dumps(message)}: {type(error).__name__}: {error}"
-            answer = {"error": "EngineError", "message": text}
         pipe.send_bytes(json.dumps(answer).encode())
 
 
@@ -261,9 +271,12 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
     if "evaluate" in message:
         part, parts = message["evaluate"]
         batches = (pool.test[index] for index in range(part, len(pool.test), parts))
-        return [asdict(score) for score in evaluate(pool.job, state, batches)]
-    result = run_session(pool.job, Task(**message["train"]), state)
-    buffers[message["buffer"]].write(result.state)
+        with blamed_on(None):
+            return [asdict(score) for score in evaluate(pool.job, state, batches)]
+    task = Task(**message["train"])
+    with blamed_on(task):
+        result = run_session(pool.job, task, state)
+        buffers[message["buffer"]].write(result.state)
     names = ("loss", "steps", "bytes_up", "bytes_down")
     return {name: getattr(result, name) for name in names}
 
