@@ -136,19 +136,39 @@ def test_a_folder_with_a_run_needs_resume(study, whole):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "named"),
     [
-        lambda study: study.with_planner("fedavg"),
-        lambda study: replace(study, server=Server(9e9)),
-        lambda study: replace(study, train=replace(study.train, seed=99)),
-        lambda study: replace(study, train=replace(study.train, deadline=7.0)),
-        lambda study: replace(study, conditions=replace(study.conditions, dropout=0.0)),
+        (lambda study: study.with_planner("fedavg"), "planner"),
+        (lambda study: replace(study, server=Server(9e9)), "server.compute"),
+        (lambda study: replace(study, train=replace(study.train, seed=99)), "train.seed"),
+        (lambda study: replace(study, train=replace(study.train, deadline=7.0)), "train.deadline"),
+        (
+            lambda study: replace(study, conditions=replace(study.conditions, dropout=0.0)),
+            "conditions.dropout",
+        ),
     ],
     ids=["planner", "server", "seed", "deadline", "conditions"],
 )
-def test_the_run_of_another_scenario_is_refused(study, whole, change):
-    with pytest.raises(RunError, match="holds a run of another scenario"):
+def test_the_run_of_another_scenario_is_refused_and_what_differs_named(study, whole, change, named):
+    with pytest.raises(RunError, match=rf"holds a run of another scenario \(another {named}\), which"):
         run(change(study), whole, resume=True)
+
+
+def test_more_rounds_of_a_schedule_that_runs_down_need_its_horizon(tmp_path):
+    study = small_study(train={"schedule": "cosine", "rounds": 2})
+    run(study, tmp_path / "run")
+    with pytest.raises(RunError, match=r"another train.horizon; to train longer, set horizon"):
+        run(rounds(study, 3), tmp_path / "run", resume=True)
+    longer = replace(study, train=replace(study.train, rounds=3, horizon=2))
+    assert len(run(longer, tmp_path / "run", resume=True)) == 1
+
+
+def test_a_run_of_a_release_that_named_no_parts_is_refused_as_such(study, whole):
+    known = read_json(whole / "run.json")
+    del known["parts"]
+    (whole / "run.json").write_text(json.dumps({**known, "fingerprint": "of old"}))
+    with pytest.raises(RunError, match="another scenario \\(or of another release\\)"):
+        run(study, whole, resume=True)
 
 
 def test_other_data_under_the_same_name_is_another_scenario(study, whole):

@@ -1,10 +1,12 @@
 """A study refuses what can't be trained before the first round, and takes what torch.optim has."""
 
+import numpy as np
 import pytest
 import torch
 from small_study import small_clients, small_data, small_model, small_study
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset
 
 from cutwater.data.custom import from_datasets
 from cutwater.engine.local import run, sensible_workers, usable_cores
@@ -185,3 +187,40 @@ def test_the_fingerprint_sees_what_has_no_weights():
     noisy[2][1].p = 0.4
     assert small_study(model=quiet).fingerprint() == small_study().fingerprint()
     assert small_study(model=noisy).fingerprint() != small_study().fingerprint()
+
+
+def test_the_fingerprint_sees_what_a_trace_says_and_not_where_it_is(tmp_path):
+    def of(folder, compute):
+        path = tmp_path / folder / "trace.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"round,client,compute,rate\n2,c0,{compute} kFLOPS,1 kB/s\n")
+        return small_study(conditions={"change": "trace", "trace": str(path)}).fingerprint()
+
+    here = of("here", 7)
+    assert of("there", 7) == here
+    assert of("here", 8) != here
+
+
+class Drawing(Dataset):
+    """Samples, at times with noise from a generator of their own, which nobody else seeds."""
+
+    def __init__(self, shift=0.0, noise=0.0):
+        self.shift, self.noise, self.own = shift, noise, np.random.default_rng()
+
+    def __len__(self):
+        return 140
+
+    def __getitem__(self, index):
+        if index >= len(self):
+            raise IndexError
+        noise = self.own.random() if self.own.random() < self.noise else 0.0
+        return torch.full((6,), float(index)) + self.shift + noise, index % 3
+
+
+@pytest.mark.parametrize(("noise", "seen"), [(0.0, True), (0.3, False)])
+def test_the_fingerprint_sees_other_inputs_unless_they_are_drawn(noise, seen):
+    one, same, other = (
+        small_study(data=from_datasets(Drawing(shift, noise), Drawing())).fingerprint() for shift in (0, 0, 1)
+    )
+    assert one == same
+    assert (one != other) is seen

@@ -155,10 +155,26 @@ def _check_same(folder: RunFolder, study: Study) -> None:
     description = folder.path / "run.json"
     known = check_document(read_json(description), FORMAT, VERSION, str(description))
     if known.get("fingerprint") != study.fingerprint():
+        what = _difference(known.get("parts"), study)
         raise RunError(
-            f"{folder.path} holds a run of another scenario (or planner, or seed), which can't be resumed "
-            "with this one: name another folder, or use the scenario.toml in it"
+            f"{folder.path} holds a run of another scenario ({what}), which can't be resumed with this one: "
+            "name another folder, or use the scenario.toml in it"
         )
+
+
+def _difference(known: object, study: Study) -> str:
+    """What a run's description and a study do not agree in."""
+    parts = study.fingerprints()
+    differ = [name for name in parts if isinstance(known, dict) and known.get(name) != parts[name]]
+    if not differ:
+        return "or of another release"
+    # The first are what a person writes; the rest (weights, say) mostly follows from it.
+    text = f"another {', '.join(differ[:3])}{' …' if differ[3:] else ''}"
+    if "train.horizon" in differ:
+        text += (
+            f"; to train longer, set horizon to the rounds over which its {study.train.schedule} runs down"
+        )
+    return text
 
 
 def _check_fits(where: Path, kept: checkpoint.Checkpoint, study: Study) -> None:
@@ -189,6 +205,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapp
     write_json(folder.path / "profile.json", study.profile.to_json())
     body = {
         "fingerprint": study.fingerprint(),
+        "parts": study.fingerprints(),
         "planner": study.planner,
         "planner_options": dict(study.planner_options),
         "model": study.profile.model,

@@ -35,6 +35,10 @@ from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettin
 from cutwater.train.step import Loss
 
 TEST_BATCH = 256
+_SOME = 4
+"""Samples at either end of the training data that a fingerprint looks at."""
+_READINGS = 8
+"""How often it reads each of them, to see whether it is always the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +194,10 @@ class Study:
 
     def fingerprint(self) -> str:
         """A digest of all that the results of this study follow from; more rounds do not change it."""
+        return _text_digest(self.fingerprints())
+
+    def fingerprints(self) -> dict[str, str]:
+        """The digest of each part that the results follow from, by name, to tell where two studies differ."""
         train = asdict(self.train)
         if self.train.schedule in ("constant", "step", "exponential"):
             train.pop("horizon")
@@ -197,18 +205,25 @@ class Study:
             train["horizon"] = self.train.horizon or self.train.rounds
         # Neither of these changes what a round computes.
         del train["rounds"], train["evaluate_every"]
-        fleet = {f.name: getattr(self.fleet, f.name) for f in fields(self.fleet)}
-        held = self.partition
-        parts = {
+        # Of a trace it matters what it says, not where it is.
+        trace = self._truth.trace
+        conditions = {**asdict(self.conditions), "trace": trace and asdict(trace)}
+        sections = {
             "train": train,
             "session": asdict(self.session),
             "server": asdict(self.server),
-            "conditions": asdict(self.conditions),
+            "conditions": conditions,
+        }
+        fleet = {f.name: getattr(self.fleet, f.name) for f in fields(self.fleet)}
+        held = self.partition
+        parts = {
+            **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
             "planner": [self.planner, dict(self.planner_options)],
             "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name != "forbidden"},
             "forbidden": {str(k): sorted(cuts) for k, cuts in self.fleet.forbidden.items()},
             "data": [self.data.name, self.data.input, self.data.classes, held.method, held.local_test],
             "labels": _digest(self.data.train.labels),
+            "inputs": self._inputs,
             "loss": getattr(self.loss, "__qualname__", type(self.loss).__qualname__),
             "held": [_digest(held.order), held.ends.tolist()],
             "weights": weights_sha256(self.initial),
@@ -216,7 +231,7 @@ class Study:
             # What has no weights shows here (dropout's rate, say); addresses differ by process.
             "modules": re.sub(r"0x[0-9a-f]+", "", repr(self.model.module)),
         }
-        return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+        return {name: _text_digest(part) for name, part in parts.items()}
 
     def with_planner(self, planner: str, **options: Any) -> "Study":
         """The same study under another planner."""
@@ -225,6 +240,21 @@ class Study:
     @cached_property
     def _index(self) -> Mapping[str, int]:
         return {name: k for k, name in enumerate(self.fleet.names)}
+
+    @cached_property
+    def _inputs(self) -> str | None:
+        """A digest of the first and last training samples; None where they are augmented at random."""
+        samples = self.data.train
+        some = np.unique(np.r_[: min(_SOME, len(samples)), max(0, len(samples) - _SOME) : len(samples)])
+        # What draws from a generator of its own, and seldom, shows only in several readings.
+        readings = 1 if isinstance(samples, ArraySamples) else _READINGS
+        found = set()
+        for reading in range(readings):
+            with drawn_from(reading, "fingerprint"):
+                read = [samples.batch(some[k : k + 1]) for k in range(len(some))]
+            tensors = {f"{k} {n}": t for k, one in enumerate(read) for n, t in enumerate((*one[0], one[1]))}
+            found.add(weights_sha256(tensors))
+        return found.pop() if len(found) == 1 else None
 
     @cached_property
     def _truth(self) -> Conditions:
@@ -270,6 +300,10 @@ def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) 
 
 def _digest(array: NDArray[Any] | None) -> str | None:
     return None if array is None else sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _text_digest(part: Any) -> str:
+    return sha256(json.dumps(part, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
