@@ -107,8 +107,8 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
         raise
     except Exception as error:  # whatever a user's function does when it is called
         raise DataError(
-            f"{source} can't be called with options {sorted(options)} ({_told(error)}); call it in Python, "
-            "where it must return (train, test) datasets"
+            f"{source} can't be called with options {sorted(options)} ({_told(error)}); it must return "
+            "(train, test) datasets: try it in Python"
         ) from error
     if isinstance(made, Data):
         return made
