@@ -114,7 +114,7 @@ def test_cuts_and_workers_change_no_bit(name):
         study = study_of(*CASES[name])
         torch.manual_seed(workers)  # what a process has drawn before is none of a run's business
         steps = run(study, workers=workers)
-        found.add(steps[-1].record.weights_sha256)
+        found.add((steps[-1].record.weights_sha256, steps[-1].record.test_loss))
     assert len(found) == 1
     study = study_of(*CASES[name])
     rounds = list(verify(study, LocalEngine(study.job(), study.test(), 1), 2))

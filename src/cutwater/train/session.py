@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cutwater.errors import RunError
 from cutwater.model.layers import Layered, Split
+from cutwater.model.randomness import LOSS, enter_layer, random_stream
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -157,8 +158,15 @@ def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
     job.model.module.load_state_dict(state, strict=True)
     model, _ = job.split(len(job.model))
     model.eval()
+    scores = []
     with torch.inference_mode():
-        return [_score(job.loss, model(*inputs), labels) for inputs, labels in batches]
+        for inputs, labels in batches:
+            # What draws even now draws the same for every mini-batch, whoever scores it and when.
+            with random_stream(0, 0):
+                output = model(*inputs)
+                enter_layer(LOSS)
+                scores.append(_score(job.loss, output, labels))
+    return scores
 
 
 def _score(loss: Loss, output: Any, labels: Tensor) -> Score:
