@@ -306,6 +306,27 @@ def test_a_loss_that_is_not_a_number_stops_names_the_client_and_keeps_the_last_g
         assert [path.name for path in (folder / "checkpoints").iterdir()] == ["round-000001.safetensors"]
 
 
+OVERFLOWING = """
+import torch
+
+def loss(output, labels):
+    value = torch.nn.functional.cross_entropy(output, labels)
+    return value if torch.is_grad_enabled() else value * torch.inf
+"""
+
+
+def test_a_test_loss_that_overflows_is_null_and_the_run_goes_on(cutwater, tmp_path, monkeypatch):
+    (tmp_path / "overflowing.py").write_text(OVERFLOWING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    path = scenario(tmp_path, train='loss = "overflowing:loss"')
+    code, _, err = cutwater("train", path, "--run", tmp_path / "run", "--workers", "1")
+    assert code == 0, err
+    rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert [row["test_loss"] for row in rows] == [None] * 3
+    assert None not in [row["accuracy"] for row in rows]
+
+
 def test_the_folder_of_another_scenario_is_refused(cutwater, tmp_path):
     cutwater("train", scenario(tmp_path), "--run", tmp_path / "run", "--rounds", "1")
     other = scenario(tmp_path, train="lr = 0.123")

@@ -1,5 +1,6 @@
 """Rounds one after the other: what is averaged, what a failed round leaves, what the clock shows."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,8 @@ from cutwater.errors import RunError
 from cutwater.plan.problem import Session
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.conditions import Conditions
-from cutwater.train.run import by_the_clock, rounds, start
-from cutwater.train.session import run_session
+from cutwater.train.run import by_the_clock, mean_test_loss, rounds, start
+from cutwater.train.session import Score, run_session
 from cutwater.train.summary import estimate_error, summary, time_to
 
 
@@ -40,6 +41,13 @@ def test_survivors_are_averaged_by_their_own_samples():
                 state[name].double() * task.samples for state, task in zip(states, tasks, strict=True)
             ]
             assert torch.equal(tensor, (sum(weighted) / total).float()), name
+
+
+@pytest.mark.parametrize("lost", [math.inf, -math.inf, math.nan])
+def test_a_test_loss_that_is_no_number_is_none(lost):
+    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(2.0, 1, 1, 1)]) == 2.0
+    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(lost, 1, 1, 1)]) is None
+    assert mean_test_loss([]) is None
 
 
 def test_a_round_below_quorum_leaves_the_model_as_it_was_and_training_goes_on():

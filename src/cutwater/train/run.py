@@ -1,5 +1,6 @@
 """A run: rounds of plan → distribute → train → collect → aggregate (paper, Sec. III-B)."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -137,6 +138,17 @@ def _evaluate(study: Study, engine: Engine, state: State, number: int, last: int
     return engine.evaluate(state) if due else ()
 
 
+def mean_test_loss(scores: Sequence[Score]) -> float | None:
+    """The mean loss over the test set; None where nothing was evaluated, or where it is not finite.
+
+    Weights that are finite can still give a test loss that is not, and JSON has no number for that.
+    """
+    if not scores:
+        return None
+    mean = sum(score.loss for score in scores) / sum(score.samples for score in scores)
+    return mean if math.isfinite(mean) else None
+
+
 def _record(after: Progress, outcome: Outcome, totals: _Totals, scores: Sequence[Score]) -> Record:
     answers = sum(score.answers for score in scores)
     return Record(
@@ -144,7 +156,7 @@ def _record(after: Progress, outcome: Outcome, totals: _Totals, scores: Sequence
         virtual_seconds=after.virtual_seconds,
         wall_seconds=after.wall_seconds,
         loss=totals.loss(outcome.done) if totals.losses else None,
-        test_loss=sum(s.loss for s in scores) / sum(s.samples for s in scores) if scores else None,
+        test_loss=mean_test_loss(scores),
         accuracy=sum(score.right for score in scores) / answers if answers else None,
         bytes_up=totals.up,
         bytes_down=totals.down,

@@ -25,7 +25,7 @@ from cutwater.plan.value import Plan
 from cutwater.train.aggregate import Average, weights_sha256
 from cutwater.train.conditions import Condition
 from cutwater.train.round import Outcome, Part, under
-from cutwater.train.run import Progress, Record, Step
+from cutwater.train.run import Progress, Record, Step, mean_test_loss
 from cutwater.train.selection import select
 from cutwater.train.session import Score, State
 from cutwater.train.study import Study
@@ -226,7 +226,7 @@ def _record(after: Progress, outcome: Outcome, arrived: list[Update], scores: li
         virtual_seconds=after.virtual_seconds,
         wall_seconds=after.wall_seconds,
         loss=sum(each.loss * each.task.samples for each in arrived) / weight if weight else None,
-        test_loss=sum(s.loss for s in scores) / sum(s.samples for s in scores) if scores else None,
+        test_loss=mean_test_loss(scores),
         accuracy=sum(score.right for score in scores) / answers if answers else None,
         bytes_up=sum(each.measured.bytes_up for each in arrived),
         bytes_down=sum(each.measured.bytes_down for each in arrived),
