@@ -159,6 +159,24 @@ def test_resume_goes_on_and_more_rounds_may_be_asked_for(cutwater, tmp_path):
     assert [row["weights_sha256"] for row in whole] == [row["weights_sha256"] for row in pieces]
 
 
+def test_lines_that_are_missing_from_the_metrics_change_no_clock_and_are_told_of(cutwater, tmp_path):
+    path = scenario(tmp_path)
+    _, whole, _ = cutwater("train", path, "--run", tmp_path / "whole", "--rounds", "4", "--json")
+    cutwater("train", path, "--run", tmp_path / "run", "--rounds", "3")
+    file = tmp_path / "run" / "metrics.jsonl"
+    file.write_text(file.read_text().splitlines(keepends=True)[2])
+    code, pieces, err = cutwater(
+        "train", path, "--run", tmp_path / "run", "--rounds", "4", "--resume", "--json"
+    )
+    assert code == 0
+    assert json.loads(pieces)["fedavg"] == json.loads(whole)["fedavg"]
+    assert "has 2 lines for the 4 rounds so far" in err
+    _, out, err = cutwater("runs", tmp_path / "whole", tmp_path / "run", "--json")
+    assert [run["rounds_with_the_bits_of_base"] for run in json.loads(out)["runs"]] == [4, 2]
+    assert "has 2 lines for the 4 rounds so far" in err
+    assert "2 of 2" in cutwater("runs", tmp_path / "whole", tmp_path / "run")[1]
+
+
 def test_planner_options_reach_the_planner(cutwater, tmp_path):
     arguments = ("--planner", "splitfed", "--option", "cut=2", "--rounds", "1")
     assert cutwater("train", scenario(tmp_path), "--run", tmp_path / "run", *arguments)[0] == 0

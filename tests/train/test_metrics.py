@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutwater.errors import RunError
-from cutwater.train.metrics import FIELDS, append, cut_back, read
+from cutwater.train.metrics import FIELDS, append, cut_back, gaps, read
 
 
 def row(round_, **more):
@@ -82,6 +82,39 @@ def test_a_damaged_line_in_the_middle_is_named(path):
         read(path)
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"round": 2},
+        row(True),
+        row(2, accuracy="x"),
+        row(2, loss=float("nan")),
+        row(2, virtual_seconds=None),
+        row(2, bytes_up="many"),
+        row(2, bytes_down=10**400),
+        row(2, weights_sha256=7),
+        row(2, lost=3),
+        row(2, planned_seconds="soon"),
+    ],
+)
+def test_a_whole_line_that_lacks_fields_or_has_others_than_they_should_be_is_named(path, damaged):
+    lines = [row(1), damaged, row(3)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RunError, match="line 2 is damaged; mend or remove that line"):
+        read(path)
+
+
+@pytest.mark.parametrize("numbers", [[], [1], [1, 2, 3]])
+def test_the_lines_of_all_rounds_in_order_have_no_gaps(numbers):
+    assert gaps("m", [row(number) for number in numbers]) is None
+
+
+@pytest.mark.parametrize("numbers", [[2], [1, 3], [1, 1, 2], [2, 1], [1, 2, 9]])
+def test_lines_that_are_not_those_of_all_rounds_are_told(numbers):
+    told = gaps("m", [row(number) for number in numbers])
+    assert told.startswith(f"m has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each")
+
+
 def test_a_line_without_its_fields_or_with_nan_is_not_written(path):
     with pytest.raises(RunError, match="lack loss, accuracy"):
         append(path, {name: 1 for name in FIELDS if name not in ("loss", "accuracy")})
@@ -98,7 +131,8 @@ def test_a_full_disk_is_a_sentence_and_the_lines_before_stay(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
             for round_ in range(1, 100):
-                append(sys.argv[1], {**dict.fromkeys(FIELDS, 0.1), "round": round_})
+                row = {**dict.fromkeys(FIELDS, 0.1), "round": round_, "weights_sha256": ""}
+                append(sys.argv[1], row)
         except RunError as error:
             print(round_, error)
     """

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
 from cutwater.cli.plan import Json
 from cutwater.cli.rounds import percent
 from cutwater.errors import RunError
@@ -84,6 +84,9 @@ def _compare(folders: list[Path], accuracy: float | None) -> tuple[float | None,
     for folder in folders:
         known = check_document(read_json(folder / "run.json"), "cutwater.run", 1, str(folder / "run.json"))
         rows = metrics.read(folder / "metrics.jsonl")
+        note = metrics.gaps(folder / "metrics.jsonl", rows)
+        if note is not None:
+            err.print(note, style="yellow", markup=False, soft_wrap=True)
         read.append((folder, str(known.get("planner", "?")), rows, summary(rows)))
     best = [result.best_accuracy for *_, result in read if result.best_accuracy is not None]
     target = accuracy if accuracy is not None else min(best, default=None)
@@ -98,14 +101,17 @@ def _speed_up(entry: Entry, base: Entry) -> float | None:
     return base.reached.virtual_seconds / entry.reached.virtual_seconds
 
 
+def _common(entry: Entry, base: Entry) -> list[bool]:
+    """For each round that both runs have, in order: whether the weights are the same, bit for bit."""
+    others = {row["round"]: row["weights_sha256"] for row in base.rows}
+    ours = {row["round"]: row["weights_sha256"] for row in entry.rows}
+    return [ours[number] == others[number] for number in sorted(ours) if number in others]
+
+
 def _same_rounds(entry: Entry, base: Entry) -> int:
-    """For how many rounds from the first on two runs have the same weights, bit for bit."""
-    count = 0
-    for one, other in zip(entry.rows, base.rows, strict=False):
-        if one["weights_sha256"] != other["weights_sha256"]:
-            break
-        count += 1
-    return count
+    """For how many common rounds from the first on two runs have the same weights, bit for bit."""
+    same = _common(entry, base)
+    return same.index(False) if False in same else len(same)
 
 
 def _json(entry: Entry, base: Entry) -> dict[str, Any]:
@@ -136,7 +142,7 @@ def _show(entries: list[Entry], base: Entry, target: float | None) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         result, ratio = entry.summary, _speed_up(entry, base)
-        shared = min(len(entry.rows), len(base.rows))
+        shared = len(_common(entry, base))
         table.add_row(
             escape(_label(entry, entries)),
             escape(entry.planner),

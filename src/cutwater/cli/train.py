@@ -80,8 +80,12 @@ def train(
         if board is not None:
             board.close()
     rows = metrics.read(run / "metrics.jsonl")
+    note = metrics.gaps(run / "metrics.jsonl", rows)
+    if note is not None:
+        display.say(note)
     result = summary(rows)
-    rival = _fedavg(study, len(rows))
+    # Virtual time runs from the first round to the last, whatever lines are missing: so does FedAvg's.
+    rival = _fedavg(study, rows[-1]["round"] if rows else 0)
     if json_:
         print_json(_json(run, study, result, rival))
     else:
@@ -118,7 +122,8 @@ def _say_how_to_resume(
 
     from cutwater.train import metrics
 
-    done = len(metrics.read(run / "metrics.jsonl"))
+    rows = metrics.read(run / "metrics.jsonl")
+    done = rows[-1]["round"] if rows else 0
     parts = ["cutwater", "train", str(scenario), "--run", str(run), "--resume"]
     parts += ["--rounds", str(rounds)] if rounds is not None else []
     parts += ["--planner", planner] if planner != "exact" else []

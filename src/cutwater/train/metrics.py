@@ -6,7 +6,7 @@ cuts it back to the checkpoint's round, and readers pass over a last line that i
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ FIELDS = (
     "weights_sha256",
 )
 """What every line has; it may have more."""
+_NUMBERS = ("virtual_seconds", "wall_seconds", "bytes_up", "bytes_down")
+_MAYBE_NUMBERS = ("loss", "test_loss", "accuracy", "planned_seconds", "actual_seconds")
 
 
 def append(path: str | Path, row: Mapping[str, Any]) -> None:
@@ -46,6 +48,17 @@ def append(path: str | Path, row: Mapping[str, Any]) -> None:
 def read(path: str | Path) -> list[dict[str, Any]]:
     """The lines of all rounds; a last line that is torn is passed over."""
     return [row for row, _ in _lines(Path(path))]
+
+
+def gaps(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """A sentence where the lines are not those of rounds 1, 2, … in order; None where they are."""
+    numbers = [row["round"] for row in rows]
+    if numbers == list(range(1, len(numbers) + 1)):
+        return None
+    return (
+        f"{path} has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each in order: "
+        "traffic and lost updates are of the lines that are there"
+    )
 
 
 def cut_back(path: str | Path, round_: int) -> None:
@@ -85,6 +98,23 @@ def _lines(path: Path) -> list[tuple[dict[str, Any], int]]:
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
+    return row if isinstance(row, dict) and _is_whole(row) else None
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a line has what every line has, and that and the rest are of their types."""
+    return (
+        type(row.get("round")) is int
+        and isinstance(row.get("weights_sha256"), str)
+        and all(_is_number(row.get(name)) for name in _NUMBERS)
+        and all(name in row for name in FIELDS)
+        and all(row.get(name) is None or _is_number(row[name]) for name in _MAYBE_NUMBERS)
+        and isinstance(row.get("lost", {}), dict)
+    )
+
+
+def _is_number(value: object) -> bool:
+    # Python reads NaN and Infinity from JSON, and whole numbers that no float holds.
+    return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[operator] # a number by now
