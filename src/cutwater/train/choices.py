@@ -17,14 +17,24 @@ from cutwater.model.layers import Layered
 from cutwater.train.settings import TrainSettings
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
 
+_NOT_OPTIONS = {
+    "lr": "the learning rate is lr in [train]: set it there",
+    "name": "the optimizer is named by optimizer in [train]: set it there",
+    "clip_value": "clipping is clip_value in [train]: set it there",
+    "params": "an optimizer gets the parameters of its side of the cut: leave it out",
+}
+"""What ``optimizer_options`` may not have, and why."""
+
 
 def find_device(name: str) -> torch.device:
     """A device by name, if torch can use it here."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        text = str(error).partition("\n")[0]
+        if device.type == "meta":
+            raise RuntimeError("it holds no values")
+    except Exception as error:  # a backend that is not installed fails in its own way, and at length
+        text = str(error).partition("\n")[0].partition(". ")[0]
         raise RunError(
             f"device {name!r} can't be used here ({text}); use cpu or a device that torch sees"
         ) from error
@@ -33,14 +43,39 @@ def find_device(name: str) -> torch.device:
 
 def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
     """The optimizer for a learning rate; nonsense is refused now, before the first round."""
+    for key, instead in _NOT_OPTIONS.items():
+        if key in train.optimizer_options:
+            raise RunError(
+                f"[train] optimizer_options has {key} = {train.optimizer_options[key]!r}, but {instead}"
+            )
     arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
 
     @lru_cache(maxsize=1)  # all sessions of a round have the same
     def at(lr: float) -> MakeOptimizer:
         return optimizer_factory(train.optimizer, lr, **arguments)
 
-    at(train.lr)
+    _try_step(at, train)
     return at
+
+
+def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings) -> None:
+    """One step on a matrix and a vector: much that an optimizer is given it looks at only then."""
+    parameters = [nn.Parameter(torch.ones(shape, device=train.device)) for shape in ((2, 2), (2,))]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    try:
+        with catch_warnings():
+            simplefilter("ignore")
+            at(train.lr)(parameters).step()
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever an optimizer does with options that are not meant for it
+        text = str(error).partition("\n")[0]
+        raise RunError(
+            f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
+            f"{train.optimizer_arguments()} ({type(error).__name__}: {text}); change optimizer or "
+            "optimizer_options in [train]"
+        ) from error
 
 
 def optimizer_kind(train: TrainSettings) -> str:
