@@ -197,6 +197,21 @@ def test_more_samples_than_there_are_is_refused_unless_they_may_shrink():
     assert [len(made[client].train) for client in made.clients] == [75, 25]
 
 
+@pytest.mark.parametrize("size", [2**40, 2**62, 2**63 - 1])
+def test_sizes_of_any_magnitude_shrink_in_proportion(size):
+    labels = np.arange(100) % 10
+    made = partition(100, labels, names(3), samples=[size, size // 2, size // 2], scale=True, local_test=0.0)
+    assert [len(part.train) for part in parts_of(made)] == pytest.approx([50, 25, 25], abs=1)
+    with pytest.raises(DataError, match="samples together, but the source has 100"):
+        partition(100, labels, names(3), samples=[size] * 3)
+
+
+def test_more_shards_than_anybody_could_lay_are_refused():
+    labels = np.arange(100) % 10
+    with pytest.raises(DataError, match="shards is 100,000,000,000, but must be at most 5,000,000 for each of"):
+        partition(100, labels, names(2), method="shards", shards=10**11)
+
+
 def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(DataError, match="did you mean 'dirichlet'"):
         partition(10, None, ["a"], method="dirichlett")

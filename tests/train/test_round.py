@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_study import small_clients, small_study
 
+from cutwater.errors import PlanError
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.fleet import Client
 from cutwater.plan.problem import Problem
@@ -34,6 +35,17 @@ def outcome(seconds, lost_at=None, **train):
     truth = problem(seconds)
     plan = fedavg(truth)
     return play(3, plan, truth, dict.fromkeys(plan.names) | (lost_at or {}), TrainSettings(**train))
+
+
+def test_a_client_that_would_never_be_done_is_named():
+    truth = problem([1.0, 2.0])
+    plan = fedavg(truth)
+    slow = replace(truth.clients[1], rate=None, up=1e-310, down=1e-310)
+    endless = STUDY.problem([truth.clients[0], slow])
+    for lost_at in (None, 0.5):
+        lost = {"c0": None, "c1": lost_at}
+        with pytest.raises(PlanError, match="client 'c1' would never be done in round 3"):
+            play(3, plan, endless, lost, TrainSettings(deadline=5.0))
 
 
 # Equal times are made likely, because ties are where orders go wrong.

@@ -88,18 +88,33 @@ def test_every_setting_is_documented(cls):
         ("train", {"clients_per_round": 0}, "[train] clients_per_round is 0"),
         ("train", {"clip_norm": 1.0}, "[train] clip_norm can't be used: clipping by the global norm"),
         ("train", {"optimizer_options": 3}, "[train] optimizer_options is 3, but must be a table"),
+        ("train", {"lr": 1e31}, "[train] lr is 1e+31, but must be a number above 0 and at most 1e+30"),
+        ("train", {"seed": 10**23}, "but must be a whole number between -2**63 and 2**63"),
+        ("train", {"seed": -(2**63)}, "but must be a whole number between -2**63 and 2**63"),
+        ("train", {"over_selection": 1e308}, "over_selection is 1e+308, but must be 0 or more and at most"),
+        ("train", {"schedule": "cosine", "final_lr": 1e300}, "[train] final_lr is 1e+300, but must be 0 or"),
+        ("train", {"schedule": "exponential", "gamma": 1e300}, "[train] gamma is 1e+300, but must be so small"),
+        ("train", {"schedule": "exponential", "gamma": 10.0}, "stays at most 1e+30 in all 60 rounds"),
+        ("train", {"schedule": "step", "gamma": 1e40, "every": 50}, "[train] gamma is 1e+40, but must be so"),
         ("train", [1], "[train] is [1], but must be a table of settings"),
         ("data", {"source": "minst"}, "[data] source is 'minst'; did you mean 'mnist'?"),
         ("data", {"partition": "dirichelt"}, "did you mean 'dirichlet'?"),
         ("data", {"alpha": 0}, "[data] alpha is 0.0, but must be a number above 0"),
         ("data", {"shards": 0}, "[data] shards is 0"),
+        ("data", {"alpha": 1e308}, "[data] alpha is 1e+308, but must be a number above 0 and at most 1e9"),
+        ("data", {"seed": 10**23}, "but must be a whole number between -2**63 and 2**63"),
         ("data", {"local_test": 1}, "[data] local_test is 1.0, but must be at least 0 and below 1"),
         ("data", {"mirrors": ["a", 3]}, "[data] mirrors is ['a', 3], but must be a list of texts"),
         ("data", {"scale": "yes"}, "[data] scale is 'yes', but must be true or false"),
         ("conditions", {"change": "jiter"}, "did you mean 'jitter'?"),
         ("conditions", {"dropout": 1.0}, "[conditions] dropout is 1.0, but must be at least 0 and below 1"),
         ("conditions", {"degrade": 1.5}, "[conditions] degrade is 1.5, but must be a probability"),
-        ("conditions", {"slow_rate": 0}, "[conditions] slow_rate is 0.0, but must be above 0"),
+        ("conditions", {"slow_rate": 0}, "[conditions] slow_rate is 0.0, but must be at least 1e-6"),
+        ("conditions", {"slow_rate": 1e-320}, "but must be at least 1e-6 and at most 1"),
+        ("conditions", {"slow_compute": 1e-7}, "[conditions] slow_compute is 1e-07, but must be at least 1e-6"),
+        ("conditions", {"smoothing": 0}, "[conditions] smoothing is 0.0, but must be above 0 and at most 1"),
+        ("conditions", {"compute_jitter": 1e6}, "but must be 0 or more and at most 10"),
+        ("conditions", {"rate_jitter": 11}, "[conditions] rate_jitter is 11.0, but must be 0 or more and at"),
         ("conditions", {"change": "trace"}, "give both or neither"),
         ("conditions", {"trace": "trace.csv"}, "give both or neither"),
         ("conditions", {"estimate": "guess"}, "[conditions] estimate is 'guess'"),
@@ -146,6 +161,11 @@ def test_any_table_is_settings_or_a_sentence(section, data):
 def test_the_learning_rate_never_leaves_zero_and_its_start(schedule, rounds, warmup, round_):
     train = TrainSettings(lr=0.1, rounds=rounds, schedule=schedule, gamma=0.9, warmup=warmup)
     assert 0 <= train.learning_rate(round_) <= 0.1 * (1 + 1e-12)
+
+
+def test_a_schedule_may_grow_as_far_as_the_largest_rate():
+    train = TrainSettings(lr=1.0, rounds=31, schedule="exponential", gamma=10.0)
+    assert train.learning_rate(31) == pytest.approx(1e30)
 
 
 def test_schedules_run_as_their_names_say():

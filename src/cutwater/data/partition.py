@@ -26,6 +26,8 @@ from cutwater.errors import DataError, suggest
 PAPER_SIZES = (361, 3578)
 """The smallest and the largest client of the paper (Sec. VI)."""
 _PAPER_LOCAL_TEST = 0.25
+_MOST_SHARDS = 10_000_000
+"""Of all clients together: far above what makes sense, and far below what memory has room for."""
 
 
 class Part(NamedTuple):
@@ -166,7 +168,7 @@ def _own_sizes(available: int, clients: int, method: str, seed: int) -> Indices:
         return np.diff(np.arange(clients + 1) * available // clients)
     # Evenly spaced, so that the smallest and the largest client are always there, in seeded order.
     spaced = np.rint(np.linspace(PAPER_SIZES[1], PAPER_SIZES[0], clients)).astype(np.int64)
-    return stream(seed, "sizes").permutation(_shrunk(spaced, available))
+    return stream(seed, "sizes").permutation(_shrunk(spaced.tolist(), available))
 
 
 def _given_sizes(available: int, clients: Sequence[str], samples: Sequence[int], scale: bool) -> Indices:
@@ -174,21 +176,22 @@ def _given_sizes(available: int, clients: Sequence[str], samples: Sequence[int],
     for client, size in zip(clients, samples, strict=True):
         if size < 1:
             raise DataError(f"client {client!r} has {size} samples, but needs at least 1; raise samples")
-    sizes = np.array(samples, dtype=np.int64)
-    if sizes.sum() > available and not scale:
+    sizes = [int(size) for size in samples]
+    if sum(sizes) > available and not scale:
         raise DataError(
-            f"the clients have {sizes.sum():,} samples together, but the source has {available:,}; "
+            f"the clients have {sum(sizes):,} samples together, but the source has {available:,}; "
             "lower samples, or set scale = true in [data] to shrink them in proportion"
         )
     return _shrunk(sizes, available)
 
 
-def _shrunk(sizes: Indices, available: int) -> Indices:
+def _shrunk(sizes: Sequence[int], available: int) -> Indices:
     """Sizes in proportion that add up to at most what is available, each at least one."""
-    total = int(sizes.sum())
+    # In Python's own numbers, because sizes that are far too large would wrap round in NumPy's.
+    total = sum(sizes)
     if total <= available:
-        return sizes
-    shrunk = np.maximum(sizes * available // total, 1)
+        return np.array(sizes, dtype=np.int64)
+    shrunk = np.array([max(size * available // total, 1) for size in sizes], dtype=np.int64)
     # Raising empty clients to one sample can overshoot; the largest give back what they have most of.
     while (excess := int(shrunk.sum()) - available) > 0:
         largest = np.argsort(-shrunk, kind="stable")[:excess]
@@ -208,6 +211,11 @@ def _paper(task: _Task) -> Indices:
 def _shards(task: _Task) -> Indices:
     """Every client's set is cut into equal pieces; the pieces are laid over the samples sorted by class."""
     labels = task.classes()
+    if task.shards > (most := _MOST_SHARDS // len(task.sizes)):
+        raise DataError(
+            f"shards is {task.shards:,}, but must be at most {most:,} for each of {len(task.sizes):,} clients; "
+            "2 to 10 give clients few classes"
+        )
     chosen = _even_order(labels, task.seed)[: task.sizes.sum()]
     by_class = chosen[np.argsort(labels[chosen], kind="stable")]
     steps = np.arange(task.shards + 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cutwater.errors import PlanError
 from cutwater.jsonfile import document
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import Phases, session_phases
@@ -117,8 +118,15 @@ def play(
     is done or lost, at the deadline at the latest. Who was selected in excess of the wanted clients and
     finishes after them counts as late.
     """
-    actual = session_phases(truth, plan.cuts, plan.shares)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        actual = session_phases(truth, plan.cuts, plan.shares)
     seconds = np.asarray(actual.total, dtype=np.float64)
+    if not np.isfinite(seconds).all():
+        endless = plan.names[int(np.argmin(np.isfinite(seconds)))]
+        raise PlanError(
+            f"client {endless!r} would never be done in round {round_}: its compute or rate is next to nothing; "
+            "raise them in the scenario, or how much of them its conditions leave"
+        )
     lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
     wanted = min(settings.clients_per_round or len(plan), len(plan))
     deadline = np.inf if settings.deadline is None else settings.deadline
@@ -133,7 +141,7 @@ def play(
     parts = []
     for k, client in enumerate(plan.clients):
         outcome = "done"
-        if lost[k] <= ended:
+        if lost[k] < np.inf and lost[k] <= ended:
             outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
         elif k not in counted:
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"

@@ -21,6 +21,11 @@ ESTIMATES = ("nominal", "last", "average", "true")
 
 _REFUSED = ("clip_norm", "grad_clip", "max_grad_norm", "clip_grad_norm")
 """What people call clipping by the global norm."""
+_LARGEST_RATE = 1e30
+"""No learning rate is larger: 32-bit weights end at 3e38."""
+_SEEDS = 2**63
+_SEED = "a whole number between -2**63 and 2**63"
+"""What torch takes as a seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +60,9 @@ class DataSettings:
         tables.check_name("[data]", "partition", self.partition, METHODS)
         kept = self.local_test
         self._check(kept is None or 0 <= kept < 1, "local_test", "at least 0 and below 1")
-        self._check(0 < self.alpha < math.inf, "alpha", "a number above 0")
+        self._check(0 < self.alpha <= 1e9, "alpha", "a number above 0 and at most 1e9")
         self._check(self.shards >= 1, "shards", "a whole number of at least 1")
+        self._check(self.seed is None or abs(self.seed) < _SEEDS, "seed", _SEED)
 
     def _check(self, good: bool, name: str, allowed: str) -> None:
         tables.check(good, "[data]", name, getattr(self, name), allowed)
@@ -146,15 +152,23 @@ class TrainSettings:
         for name in ("clients_per_round", "horizon"):
             value = getattr(self, name)
             self._check(value is None or value >= 1, name, "a whole number of at least 1")
-        for name in ("lr", "gamma"):
-            self._check(0 < getattr(self, name) < math.inf, name, "a number above 0")
-        for name in ("momentum", "weight_decay", "final_lr", "over_selection", "warmup"):
+        self._check(0 < self.gamma < math.inf, "gamma", "a number above 0")
+        self._check(0 < self.lr <= _LARGEST_RATE, "lr", f"a number above 0 and at most {_LARGEST_RATE}")
+        for name in ("momentum", "weight_decay", "warmup"):
             self._check(0 <= getattr(self, name) < math.inf, name, "0 or more")
+        for name, most in (("final_lr", _LARGEST_RATE), ("over_selection", 1e6)):
+            self._check(0 <= getattr(self, name) <= most, name, f"0 or more and at most {most}")
+        self._check(abs(self.seed) < _SEEDS, "seed", _SEED)
         for name in ("clip_value", "deadline"):
             value = getattr(self, name)
             self._check(value is None or 0 < value < math.inf, name, "a number above 0")
         if self.clients_per_round is not None and self.quorum > self.clients_per_round:
             self._check(False, "quorum", f"at most clients_per_round ({self.clients_per_round})")
+        self._check(
+            self._rises_to() <= _LARGEST_RATE,
+            "gamma",
+            f"so small that the learning rate stays at most {_LARGEST_RATE} in all {self.rounds} rounds",
+        )
 
     def _check(self, good: bool, name: str, allowed: str) -> None:
         tables.check(good, "[train]", name, getattr(self, name), allowed)
@@ -189,6 +203,13 @@ class TrainSettings:
         if self.schedule == "linear":
             return warm * (self.final_lr + (self.lr - self.final_lr) * left)
         return warm * self.lr
+
+    def _rises_to(self) -> float:
+        """What the learning rate stays below: of its start and, where it grows by a factor, its end."""
+        try:
+            return max(self.lr, self.final_lr, self.learning_rate(self.rounds))
+        except OverflowError:
+            return math.inf
 
     def optimizer_arguments(self) -> dict[str, Any]:
         """What the optimizer is made with, besides parameters and learning rate."""
@@ -229,11 +250,12 @@ class ConditionSettings:
         tables.check_name("[conditions]", "change", self.change, CHANGES)
         tables.check_name("[conditions]", "estimate", self.estimate, ESTIMATES)
         for name in ("compute_jitter", "rate_jitter"):
-            self._check(0 <= getattr(self, name) < math.inf, name, "0 or more")
+            self._check(0 <= getattr(self, name) <= 10, name, "0 or more and at most 10")
         for name in ("degrade", "recover"):
             self._check(0 <= getattr(self, name) <= 1, name, "a probability between 0 and 1")
-        for name in ("slow_compute", "slow_rate", "smoothing"):
-            self._check(0 < getattr(self, name) <= 1, name, "above 0 and at most 1")
+        for name in ("slow_compute", "slow_rate"):
+            self._check(1e-6 <= getattr(self, name) <= 1, name, "at least 1e-6 and at most 1")
+        self._check(0 < self.smoothing <= 1, "smoothing", "above 0 and at most 1")
         self._check(0 <= self.dropout < 1, "dropout", "at least 0 and below 1")
         if (self.change == "trace") != (self.trace is not None):
             raise ScenarioError(
