@@ -46,6 +46,13 @@ def test_deadlines_and_limits_do_not_get_in_the_way():
     assert all(len(check.cuts["fedavg"]) == 3 for check in found)
 
 
+def test_every_round_trains_whatever_drops_out_otherwise():
+    study = small_study(train={"quorum": 6}, conditions={"dropout": 0.999999})
+    found = checks(study)
+    assert all(check.clients == tuple(study.fleet.names) for check in found)
+    assert len({check.digests["fedavg"] for check in found}) == 2
+
+
 class Forgetful(nn.Module):
     """Counts its calls: a model that is not a function of its inputs can't be the same wherever it is cut."""
 

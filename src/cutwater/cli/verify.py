@@ -51,7 +51,8 @@ def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
     from cutwater.engine.local import LocalEngine, sensible_workers
     from cutwater.train.verify import verify as check_rounds
 
-    engine = LocalEngine(study.job(), study.test(), workers or sensible_workers(study))
+    count = sensible_workers(study) if workers is None else workers
+    engine = LocalEngine(study.job(), study.test(), count)
     try:
         with progress() as bar:
             task = bar.add_task("training each round in three ways", total=rounds)

@@ -50,10 +50,15 @@ def verify(study: Study, engine: Engine, last: int, seed: int = 0) -> Iterator[C
     """Train rounds 1 to ``last`` as FedAvg, by the study's planner and with random cuts, side by side.
 
     A deadline would let other clients through than FedAvg's slower clock, and training on others is no
-    difference of cutting: here every round waits for all, and nobody is selected in excess. FedAvg trains
-    whole models where a client's limits forbid it, because it is only the reference.
+    difference of cutting: here every round waits for all, and nobody is selected in excess. Nobody drops out
+    either, because a round in which nobody trains shows nothing. FedAvg trains whole models where a client's
+    limits forbid it, because it is only the reference.
     """
-    patient = replace(study, train=replace(study.train, deadline=None, over_selection=0.0))
+    patient = replace(
+        study,
+        train=replace(study.train, deadline=None, over_selection=0.0, quorum=1),
+        conditions=replace(study.conditions, dropout=0.0),
+    )
     unlimited = study.fleet.replace(memory=NO_LIMIT, min_cut=np.ones(len(study.fleet)), forbidden={})
     ways = {
         REFERENCE: replace(patient, fleet=unlimited).with_planner("fedavg"),
