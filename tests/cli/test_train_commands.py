@@ -304,6 +304,14 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
         ({"conditions": 'change = "weather"'}, "[conditions] change is 'weather'"),
         ({"conditions": "dropout = 1.5"}, "[conditions] dropout is 1.5"),
         ({"conditions": 'change = "trace"\ntrace = "none.csv"'}, "none.csv can't be read"),
+        (
+            {"conditions": 'change = "trace"\ntrace = "~nosuchuser/x"'},
+            "[conditions] trace is '~nosuchuser/x'",
+        ),
+        ({"conditions": 'change = "trace"\ntrace = "a\\u0000b"'}, "but a path has no null character"),
+        ({"data": 'folder = "~nosuchuser/x"'}, "[data] folder is '~nosuchuser/x', but that home folder"),
+        ({"data": 'source = "mnist"\nmirrors = ["https://[bad"]'}, "Invalid IPv6 URL"),
+        ({"train": 'device = "meta"'}, "device 'meta' can't be used here"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -367,6 +375,32 @@ def test_the_folder_of_another_scenario_is_refused(cutwater, tmp_path):
 )
 def test_wrong_arguments_are_one_sentence(cutwater, tmp_path, arguments, message):
     assert message in refused(cutwater("train", scenario(tmp_path), "--run", tmp_path / "run", *arguments))
+
+
+def test_a_folder_whose_name_is_too_long_is_refused_at_once(cutwater, tmp_path):
+    long = tmp_path / ("x" * 300)
+    assert "can't be used: File name too long" in refused(
+        cutwater("train", scenario(tmp_path), "--run", long, "--tensorboard")
+    )
+    assert "can't be read: File name too long" in refused(cutwater("runs", long))
+
+
+def test_verify_refuses_no_workers_as_train_does(cutwater, tmp_path):
+    sentence = refused(cutwater("verify", scenario(tmp_path), "--workers", "0"))
+    assert "workers is 0, but must be 1 or more" in sentence
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1,c6,1 MFLOPS,1 MB/s", "has rows of client 'c6', but the scenario has no client of that name"),
+        ("1,c1,1 MFLOPS,1 MB/s,5", "line 2 has more cells than there are columns; remove ['5']"),
+    ],
+)
+def test_a_trace_that_does_not_fit_is_refused(cutwater, tmp_path, row, message):
+    (tmp_path / "trace.csv").write_text(f"round,client,compute,rate\n{row}\n")
+    path = scenario(tmp_path, conditions='change = "trace"\ntrace = "trace.csv"')
+    assert message in refused(cutwater("train", path, "--run", tmp_path / "run"))
 
 
 def test_a_folder_in_which_no_round_was_ever_done_is_begun_anew(cutwater, tmp_path):

@@ -208,7 +208,7 @@ def test_sizes_of_any_magnitude_shrink_in_proportion(size):
 
 def test_more_shards_than_anybody_could_lay_are_refused():
     labels = np.arange(100) % 10
-    with pytest.raises(DataError, match="shards is 100,000,000,000, but must be at most 5,000,000 for each of"):
+    with pytest.raises(DataError, match="shards is 100,000,000,000, but must be at most 5,000,000 for 2"):
         partition(100, labels, names(2), method="shards", shards=10**11)
 
 

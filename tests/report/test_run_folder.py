@@ -59,6 +59,14 @@ def test_missing_and_broken_documents_are_none(tmp_path):
     ] * 4
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused_and_left_closed(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(RunError, match=r"metrics\.jsonl in .* is no plain file"):
+        read_metrics(Folder(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_round_numbers_pass_over_temporary_and_foreign_files(tmp_path):
     (tmp_path / "rounds").mkdir()
     for name in ("00002.json", "00010.json", ".00011.json.x1", "readme.txt", "abc.json"):

@@ -112,7 +112,9 @@ def test_the_lines_of_all_rounds_in_order_have_no_gaps(numbers):
 @pytest.mark.parametrize("numbers", [[2], [1, 3], [1, 1, 2], [2, 1], [1, 2, 9]])
 def test_lines_that_are_not_those_of_all_rounds_are_told(numbers):
     told = gaps("m", [row(number) for number in numbers])
-    assert told.startswith(f"m has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each")
+    assert told.startswith(
+        f"m has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each"
+    )
 
 
 def test_a_line_without_its_fields_or_with_nan_is_not_written(path):

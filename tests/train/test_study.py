@@ -69,6 +69,7 @@ def test_momentum_counts_in_the_memory_of_a_cut():
         (adam(betas=[0.9, 0.9, 0.9]), "'adam' can't take a step"),
         (adam(capturable=True), "'adam' can't take a step"),
         (adam(differentiable=True), "'adam' can't take a step"),
+        ({"clip_value": 1e300}, r"'sgd' can't take a step .*'clip_value': 1e\+300"),
         ({"optimizer_options": {"nesterov": True}, "momentum": 0.0}, "[Nn]esterov"),
         ({"loss": "cross_entropie"}, "did you mean 'cross_entropy'"),
         ({"loss": "no.such.module:loss"}, "was not found"),

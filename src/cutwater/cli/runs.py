@@ -67,9 +67,12 @@ def runs(
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    if (folder / "run.json").is_file():
-        return [folder]
-    below = sorted(path.parent for path in folder.glob("*/run.json"))
+    try:
+        if (folder / "run.json").is_file():
+            return [folder]
+        below = sorted(path.parent for path in folder.glob("*/run.json"))
+    except OSError as error:  # a name that is too long, say
+        raise RunError(f"{folder} can't be read: {error.strerror or error}; name another folder") from error
     if not below:
         raise RunError(f"{folder} holds no run: name a folder that `cutwater train --run` wrote")
     return below

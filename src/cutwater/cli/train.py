@@ -11,7 +11,7 @@ from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json, ScenarioFile, read_option
 from cutwater.cli.rounds import Display, percent
-from cutwater.errors import PlanError
+from cutwater.errors import PlanError, RunError
 from cutwater.units import show_seconds, show_size
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def train(
     from cutwater.train import metrics
     from cutwater.train.summary import summary
 
+    _check_name(run)
     options = dict(read_option(text) for text in option or ())
     text, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
     board = _tensorboard(run) if tensorboard else None
@@ -92,6 +93,16 @@ def train(
         _show(run, study, result, rival)
     if result.rounds and result.failed == result.rounds:
         raise typer.Exit(NO_ROUND)
+
+
+def _check_name(run: Path) -> None:
+    """Refuse a folder that can't even be asked for (its name is too long, say) before anything is built."""
+    try:
+        (run / "run.json").exists()
+    except OSError as error:
+        raise RunError(
+            f"--run {run} can't be used: {error.strerror or error}; name another folder"
+        ) from error
 
 
 def load_study(

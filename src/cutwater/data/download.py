@@ -47,7 +47,8 @@ def _first(name: str, md5: str, mirrors: Sequence[str]) -> bytes:
         url = mirror.rstrip("/") + "/" + name
         try:
             return _get(url, md5)
-        except (OSError, HTTPException, CutwaterError) as error:
+        # What is no address at all is a ValueError.
+        except (OSError, HTTPException, ValueError, CutwaterError) as error:
             failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise DataError("; ".join(failures) or "no mirror is given")
 

@@ -213,7 +213,7 @@ def _shards(task: _Task) -> Indices:
     labels = task.classes()
     if task.shards > (most := _MOST_SHARDS // len(task.sizes)):
         raise DataError(
-            f"shards is {task.shards:,}, but must be at most {most:,} for each of {len(task.sizes):,} clients; "
+            f"shards is {task.shards:,}, but must be at most {most:,} for {len(task.sizes):,} clients; "
             "2 to 10 give clients few classes"
         )
     chosen = _even_order(labels, task.seed)[: task.sizes.sum()]

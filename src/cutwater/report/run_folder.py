@@ -42,10 +42,11 @@ class Folder:
             return None
         except OSError as error:
             raise RunError(f"{name} in {self.name} can't be read: {error.strerror or error}") from error
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(descriptor)
+            raise RunError(f"{name} in {self.name} is no plain file, so it is not read")
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise RunError(f"{name} in {self.name} is no plain file, so it is not read")
             if found.st_size > LARGEST:
                 raise RunError(
                     f"{name} in {self.name} has {found.st_size:,} bytes, but {LARGEST:,} at most are read"

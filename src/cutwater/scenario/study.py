@@ -29,6 +29,7 @@ def study_of(
 
     from cutwater.model import zoo
     from cutwater.train.choices import find_device, find_optimizer, named_loss
+    from cutwater.train.conditions import check_trace
     from cutwater.train.study import Study
 
     if scenario.model is None:
@@ -42,6 +43,9 @@ def study_of(
     find_device(train.device)
     find_optimizer(train)
     named_loss(train.loss)
+    conditions = condition_settings(scenario)
+    if conditions.trace is not None:
+        check_trace(conditions.trace, scenario.fleet.names)
     share_out = data_settings(scenario)
     data = share_out.load(say)
     spec = scenario.model
@@ -58,7 +62,7 @@ def study_of(
         scenario.session,
         train=train,
         share_out=share_out,
-        conditions=condition_settings(scenario),
+        conditions=conditions,
         profile=scenario.profile,
         planner=planner,
         planner_options=planner_options,
@@ -73,22 +77,23 @@ def train_settings(scenario: Scenario) -> TrainSettings:
 def data_settings(scenario: Scenario) -> DataSettings:
     """[data], or its defaults; its folder is looked up from where the scenario is."""
     settings = DataSettings.from_table(scenario.sections.get("data", {}))
-    return (
-        settings
-        if settings.folder is None
-        else replace(settings, folder=_beside(scenario, "[data] folder", settings.folder))
-    )
+    if settings.folder is None:
+        return settings
+    return replace(settings, folder=_beside(scenario, "[data] folder", settings.folder))
 
 
 def condition_settings(scenario: Scenario) -> ConditionSettings:
     """[conditions], or its defaults; a trace file is looked up from where the scenario is."""
     settings = ConditionSettings.from_table(scenario.sections.get("conditions", {}))
-    return (
-        settings
-        if settings.trace is None
-        else replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
-    )
+    if settings.trace is None:
+        return settings
+    return replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
 
 
 def _beside(scenario: Scenario, what: str, path: str) -> str:
-    return str(Path(scenario.source).parent / Path(file_name(path or ".", what)).expanduser())
+    try:
+        return str(Path(scenario.source).parent / Path(file_name(path or ".", what)).expanduser())
+    except RuntimeError as error:  # there is no such user, or no home
+        raise ScenarioError(
+            f"{what} is {path!r}, but that home folder is not known; write the path out"
+        ) from error

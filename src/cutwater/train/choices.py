@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -54,11 +55,11 @@ def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
     def at(lr: float) -> MakeOptimizer:
         return optimizer_factory(train.optimizer, lr, **arguments)
 
-    _try_step(at, train)
+    _try_step(at, train, {key: value for key, value in arguments.items() if value is not None})
     return at
 
 
-def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings) -> None:
+def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, arguments: dict[str, Any]) -> None:
     """One step on a matrix and a vector: much that an optimizer is given it looks at only then."""
     parameters = [nn.Parameter(torch.ones(shape, device=train.device)) for shape in ((2, 2), (2,))]
     for parameter in parameters:
@@ -73,8 +74,7 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings) -> Non
         text = str(error).partition("\n")[0]
         raise RunError(
             f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
-            f"{train.optimizer_arguments()} ({type(error).__name__}: {text}); change optimizer or "
-            "optimizer_options in [train]"
+            f"{arguments} ({type(error).__name__}: {text}); change them or optimizer in [train]"
         ) from error
 
 

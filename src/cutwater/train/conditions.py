@@ -174,6 +174,17 @@ def read_trace(path: str | Path) -> Trace:
     return Trace({client: tuple(sorted(by.items(), key=lambda item: item[0])) for client, by in rows.items()})
 
 
+def check_trace(path: str, clients: Iterable[str]) -> None:
+    """Refuse a trace that can't be read, or that speaks of a client which is not there."""
+    known = set(clients)
+    for client in read_trace(path).rows:
+        if client not in known:
+            raise FileFormatError(
+                f"{path} has rows of client {client!r}, but the scenario has no client of that name; use its "
+                f"names, such as {min(known)!r}"
+            )
+
+
 def _check_columns(columns: Any, path: str | Path) -> None:
     for allowed in (["round", "client", "compute", "rate"], ["round", "client", "compute", "up", "down"]):
         if sorted(columns) == sorted(allowed):
@@ -184,7 +195,9 @@ def _check_columns(columns: Any, path: str | Path) -> None:
     )
 
 
-def _add_row(rows: dict[str, dict[int, Condition]], row: Mapping[str, Any], where: str) -> None:
+def _add_row(rows: dict[str, dict[int, Condition]], row: Mapping[str | None, Any], where: str) -> None:
+    if None in row:  # where csv.DictReader puts what is beyond the last column
+        raise FileFormatError(f"{where} has more cells than there are columns; remove {row[None]!r}")
     try:
         round_ = int(row["round"])
         if "rate" in row:

@@ -117,4 +117,4 @@ def _is_whole(row: Mapping[str, Any]) -> bool:
 
 def _is_number(value: object) -> bool:
     # Python reads NaN and Infinity from JSON, and whole numbers that no float holds.
-    return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[operator] # a number by now
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -124,7 +124,7 @@ def play(
     if not np.isfinite(seconds).all():
         endless = plan.names[int(np.argmin(np.isfinite(seconds)))]
         raise PlanError(
-            f"client {endless!r} would never be done in round {round_}: its compute or rate is next to nothing; "
+            f"client {endless!r} would never be done in round {round_}: its compute or rate is too low; "
             "raise them in the scenario, or how much of them its conditions leave"
         )
     lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
