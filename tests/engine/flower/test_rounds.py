@@ -7,11 +7,13 @@ import re
 import threading
 import time
 from dataclasses import replace
+from functools import wraps
 
 import pytest
 import torch
 from flower_cases import good_node, grid_of, node_study, settings, sha256_of, trained, write_four
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from torch.nn.functional import cross_entropy
 
 from cutwater.engine.flower import orders as orders_module
 from cutwater.engine.flower import roster
@@ -137,6 +139,20 @@ def test_a_whole_model_with_nan_is_left_out_too(once, server_study):
     (step,) = serve(grid_of(given, laptop=TAMPERED["NaN"]), "r1", given, study=server_study)
     assert "not finite" in step.record.lost["laptop"]
     assert step.record.weights_sha256 == sha256_of(given, EVERYBODY[:3])
+
+
+@wraps(cross_entropy)
+def overflowing(output, labels):
+    value = cross_entropy(output, labels)
+    return value if torch.is_grad_enabled() else value * torch.inf
+
+
+def test_a_test_loss_that_overflows_is_none_and_the_round_counts(once, server_study):
+    given, _, sha256 = once
+    (step,) = serve(grid_of(given), "r1", given, study=replace(server_study, loss=overflowing))
+    assert step.record.test_loss is None
+    assert step.record.accuracy is not None
+    assert step.record.weights_sha256 == sha256
 
 
 class Impatient:
