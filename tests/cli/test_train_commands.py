@@ -308,7 +308,7 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
             {"conditions": 'change = "trace"\ntrace = "~nosuchuser/x"'},
             "[conditions] trace is '~nosuchuser/x'",
         ),
-        ({"conditions": 'change = "trace"\ntrace = "a\\u0000b"'}, "but a path has no null character"),
+        ({"conditions": 'change = "trace"\ntrace = "a\\u0000b"'}, "but no file's name holds a NUL"),
         ({"data": 'folder = "~nosuchuser/x"'}, "[data] folder is '~nosuchuser/x', but that home folder"),
         ({"data": 'source = "mnist"\nmirrors = ["https://[bad"]'}, "Invalid IPv6 URL"),
         ({"train": 'device = "meta"'}, "device 'meta' can't be used here"),
@@ -369,7 +369,7 @@ def test_the_folder_of_another_scenario_is_refused(cutwater, tmp_path):
     [
         (["--planner", "exat"], "did you mean 'exact'"),
         (["--option", "nonsense"], "option 'nonsense' can't be read"),
-        (["--option", "cut=2"], "planner 'exact' does not take that option"),
+        (["--option", "cut=2"], "planner 'exact' has no option 'cut'"),
         (["--workers", "0"], "workers is 0, but must be 1 or more"),
     ],
 )
