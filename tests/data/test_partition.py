@@ -250,3 +250,10 @@ def test_a_very_small_alpha_gives_each_client_one_class_as_long_as_there_is_any_
         )
         for row in made.table(labels):
             assert sorted(row.classes) == [0] * (classes - 1) + [10]
+
+
+@pytest.mark.parametrize("method", ["paper", "shards", "dirichlet"])
+def test_labels_that_are_no_numbers_of_classes_are_refused(method):
+    labels = np.array([0, 1, 10**13, 2] * 10)
+    with pytest.raises(DataError, match="label 10000000000000; number them from 0 on"):
+        partition(len(labels), labels, ["a", "b"], method=method)

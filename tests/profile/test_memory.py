@@ -7,7 +7,8 @@ from torch import nn
 import cutwater
 from cutwater.plan.allowed import client_memory
 from cutwater.profile.count import profile_layered
-from cutwater.profile.memory import OPTIMIZER_STATE, Storages
+from cutwater.profile.memory import Storages
+from cutwater.profile.optimizers import OPTIMIZER_STATE
 
 BATCH = 4
 FLOAT = 32

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import cutwater
 from cutwater.engine.local import LocalEngine, run
+from cutwater.errors import RunError
 from cutwater.model.randomness import drawn_from
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
 from cutwater.train.verify import verify
@@ -171,3 +172,8 @@ def test_draws_follow_from_the_parts_and_leave_no_trace():
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
     assert random.getstate() == before[2]
+
+
+def test_a_loss_without_a_gradient_is_refused_before_the_first_round():
+    with pytest.raises(RunError, match="the loss has no gradient"):
+        study_of(chain, plain, lambda o, y: F.cross_entropy(o.detach(), y), {})

@@ -12,7 +12,7 @@ from cutwater.data.custom import from_datasets
 from cutwater.engine.local import run, sensible_workers, usable_cores
 from cutwater.errors import CutwaterError, DataError, RunError, ScenarioError
 from cutwater.plan.problem import Session
-from cutwater.profile.memory import OPTIMIZER_STATE
+from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.train.choices import find_optimizer, named_loss
 from cutwater.train.settings import DataSettings, TrainSettings
 

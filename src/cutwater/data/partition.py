@@ -26,6 +26,7 @@ from cutwater.errors import DataError, suggest
 PAPER_SIZES = (361, 3578)
 """The smallest and the largest client of the paper (Sec. VI)."""
 _PAPER_LOCAL_TEST = 0.25
+_MOST_CLASSES = 10_000_000
 _MOST_SHARDS = 10_000_000
 """Of all clients together: far above what makes sense, and far below what memory has room for."""
 
@@ -111,6 +112,12 @@ class _Task(NamedTuple):
         if self.labels is None:
             raise DataError(
                 f"partition {self.method!r} needs labels that are classes; use 'iid' for this source"
+            )
+        largest = int(self.labels.max(initial=0))
+        if largest >= _MOST_CLASSES:
+            raise DataError(
+                f"partition {self.method!r} needs classes numbered below {_MOST_CLASSES:,}, but the "
+                f"source has label {largest}; number them from 0 on, or use 'iid'"
             )
         return self.labels
 

@@ -15,7 +15,7 @@ from cutwater.model import zoo
 from cutwater.model.discover import layered as discover
 from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT, PAPER, Formulas
-from cutwater.profile.memory import OPTIMIZER_STATE
+from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Cut, Profile
 from cutwater.profile.walk import LayerCost, first_tensor, naming, walk

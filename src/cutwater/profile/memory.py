@@ -9,10 +9,6 @@ from collections.abc import Iterable
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from cutwater.profile.optimizers import OPTIMIZER_STATE
-
-__all__ = ["OPTIMIZER_STATE", "Storages"]
-
 
 class Storages:
     """The memory behind a set of tensors: what several of them share counts once."""

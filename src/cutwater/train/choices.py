@@ -110,7 +110,7 @@ def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> No
     mode = whole.training
     inputs, labels = data.train.batch(np.arange(min(2, len(data.train))), str(device))
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), catch_warnings():
+        with torch.random.fork_rng(devices=[]), catch_warnings():
             simplefilter("ignore")
             output = whole.eval()(*inputs)
             if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
@@ -129,3 +129,8 @@ def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> No
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         what = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
         raise RunError(f"the loss of a mini-batch is {what}, but must be one number: use its mean")
+    if not value.requires_grad:
+        raise RunError(
+            "the loss has no gradient, so that nothing could be learned from it: compute it from the model's "
+            "output with torch, without detach() and item()"
+        )

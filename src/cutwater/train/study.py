@@ -1,11 +1,8 @@
 """Everything a run needs, as one value: model, data, clients, server, session and settings."""
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -25,9 +22,9 @@ from cutwater.plan.planners import solve_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
 from cutwater.profile.values import Profile
-from cutwater.train.aggregate import weights_sha256
 from cutwater.train.choices import find_device, find_optimizer, named_loss, optimizer_kind, try_loss
 from cutwater.train.conditions import Conditions, Estimates
+from cutwater.train.fingerprint import digests, text_digest
 from cutwater.train.round import Outcome, play, under
 from cutwater.train.selection import select
 from cutwater.train.session import Batch, Job, State, Task
@@ -35,10 +32,6 @@ from cutwater.train.settings import ConditionSettings, DataSettings, TrainSettin
 from cutwater.train.step import Loss
 
 TEST_BATCH = 256
-_SOME = 4
-"""Samples at either end of the training data that a fingerprint looks at."""
-_READINGS = 8
-"""How often it reads each of them, to see whether it is always the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +122,18 @@ class Study:
             over_selection=settings.over_selection,
         )
         clients = [self.fleet[self._index[name]] for name in names]
-        believed = [self._truth.believed(estimates, client, round_) for client in clients]
-        true = [self._truth.true(client, round_) for client in clients]
+        believed = [self.truth.believed(estimates, client, round_) for client in clients]
+        true = [self.truth.true(client, round_) for client in clients]
         planned = self.problem(under(clients, believed))
         plan = solve_by(planned, self.planner, self.planner_options)
         truth = planned if true == believed else self.problem(under(clients, true))
-        lost_at = {name: self._truth.lost_at(name, round_) for name in names}
+        lost_at = {name: self.truth.lost_at(name, round_) for name in names}
         return play(round_, plan, truth, lost_at, settings)
 
     def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
         """What is believed after a round: those who finished were seen as they truly were."""
         seen = [self.fleet[self._index[name]] for name in outcome.done]
-        return estimates.after((client, self._truth.true(client, outcome.round)) for client in seen)
+        return estimates.after((client, self.truth.true(client, outcome.round)) for client in seen)
 
     def problem(self, clients: Sequence[Client]) -> Problem:
         """The planning problem of some clients of the fleet."""
@@ -194,44 +187,11 @@ class Study:
 
     def fingerprint(self) -> str:
         """A digest of all that the results of this study follow from; more rounds do not change it."""
-        return _text_digest(self.fingerprints())
+        return text_digest(self.fingerprints())
 
     def fingerprints(self) -> dict[str, str]:
         """The digest of each part that the results follow from, by name, to tell where two studies differ."""
-        train = asdict(self.train)
-        if self.train.schedule in ("constant", "step", "exponential"):
-            train.pop("horizon")
-        else:
-            train["horizon"] = self.train.horizon or self.train.rounds
-        # Neither of these changes what a round computes.
-        del train["rounds"], train["evaluate_every"]
-        # Of a trace it matters what it says, not where it is.
-        trace = self._truth.trace
-        conditions = {**asdict(self.conditions), "trace": trace and asdict(trace)}
-        sections = {
-            "train": train,
-            "session": asdict(self.session),
-            "server": asdict(self.server),
-            "conditions": conditions,
-        }
-        fleet = {f.name: getattr(self.fleet, f.name) for f in fields(self.fleet)}
-        held = self.partition
-        parts = {
-            **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
-            "planner": [self.planner, dict(self.planner_options)],
-            "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name != "forbidden"},
-            "forbidden": {str(k): sorted(cuts) for k, cuts in self.fleet.forbidden.items()},
-            "data": [self.data.name, self.data.input, self.data.classes, held.method, held.local_test],
-            "labels": _digest(self.data.train.labels),
-            "inputs": self._inputs,
-            "loss": getattr(self.loss, "__qualname__", type(self.loss).__qualname__),
-            "held": [_digest(held.order), held.ends.tolist()],
-            "weights": weights_sha256(self.initial),
-            "layers": [layer.name for layer in self.model.layers],
-            # What has no weights shows here (dropout's rate, say); addresses differ by process.
-            "modules": re.sub(r"0x[0-9a-f]+", "", repr(self.model.module)),
-        }
-        return {name: _text_digest(part) for name, part in parts.items()}
+        return dict(self._fingerprints)
 
     def with_planner(self, planner: str, **options: Any) -> "Study":
         """The same study under another planner."""
@@ -242,22 +202,12 @@ class Study:
         return {name: k for k, name in enumerate(self.fleet.names)}
 
     @cached_property
-    def _inputs(self) -> str | None:
-        """A digest of the first and last training samples; None where they are augmented at random."""
-        samples = self.data.train
-        some = np.unique(np.r_[: min(_SOME, len(samples)), max(0, len(samples) - _SOME) : len(samples)])
-        # What draws from a generator of its own, and seldom, shows only in several readings.
-        readings = 1 if isinstance(samples, ArraySamples) else _READINGS
-        found = set()
-        for reading in range(readings):
-            with drawn_from(reading, "fingerprint"):
-                read = [samples.batch(some[k : k + 1]) for k in range(len(some))]
-            tensors = {f"{k} {n}": t for k, one in enumerate(read) for n, t in enumerate((*one[0], one[1]))}
-            found.add(weights_sha256(tensors))
-        return found.pop() if len(found) == 1 else None
+    def _fingerprints(self) -> Mapping[str, str]:
+        return digests(self)
 
     @cached_property
-    def _truth(self) -> Conditions:
+    def truth(self) -> Conditions:
+        """The conditions that the clock runs on."""
         return Conditions.of(self.conditions, self.train.seed)
 
 
@@ -296,14 +246,6 @@ def _trained(partition: Partition) -> NDArray[np.int64]:
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
     for client, count in zip(fleet, trained, strict=True):
         check_session(int(count), client=client.name, **_amount(client, session))
-
-
-def _digest(array: NDArray[Any] | None) -> str | None:
-    return None if array is None else sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def _text_digest(part: Any) -> str:
-    return sha256(json.dumps(part, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
