@@ -1,9 +1,12 @@
 """`cutwater plan`, `compare`, `sweep` and `whatif`, as people and programs see them."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields, replace
+from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -346,3 +349,43 @@ def test_the_library_plans_in_a_few_lines(folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def cutwater(*arguments, **options):
+    """The command as a process of its own, since a console's width and letters are its process's."""
+    start = "from cutwater.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", start, *arguments], text=True, check=False, **options)
+
+
+def test_a_narrow_terminal_cuts_no_number_short(folder):
+    wide, narrow = (
+        cutwater(
+            "plan", str(folder / "scenario.toml"), env={**os.environ, "COLUMNS": str(columns)}, stdout=PIPE
+        )
+        for columns in (200, 40)
+    )
+    assert "Latency" in wide.stdout
+    assert narrow.stdout == wide.stdout
+
+
+def test_a_name_is_shown_as_it_is_and_not_as_a_picture(run):
+    code, out, _ = run("plan", change=('name = "far"', 'name = "fe80::a:b:1"'))
+    assert code == 0
+    assert "fe80::a:b:1" in out
+
+
+def test_a_terminal_without_the_letters_still_shows_the_rest(folder):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = cutwater("whatif", str(folder / "scenario.toml"), env=environment, capture_output=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    assert "slow" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_finds_no_room_is_one_sentence(folder):
+    with open("/dev/full", "w") as full:
+        done = cutwater("plan", str(folder / "scenario.toml"), stdout=full, stderr=PIPE)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "cutwater: nothing more can be written: there is no space left; make room and run it again\n"
+    )

@@ -8,11 +8,13 @@ from plan_cases import alone, make_profile, need, network_like, problems, random
 
 from cutwater.errors import PlanError
 from cutwater.plan import exact as exact_module
+from cutwater.plan import kernel
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
-from cutwater.plan.fleet import Client
+from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.tables import CutTables, Tables, without_server
 
 LEFTOVER = pytest.mark.parametrize("leftover", ["lexicographic", "none"])
 
@@ -202,3 +204,47 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
     client = Client(name="c", compute=1e-6, rate=1e6, samples=10**6)
     plan = exact(Problem(profile, [client], Server(server), Session(epochs=1)))
     assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)
+
+
+def one_by_one(F, order, split, count, pattern, weights, alone, scaled):
+    """What the sweep over T̃ means, with the sum made anew for every client."""
+    for visited, b in enumerate(order):
+        T = alone[b]
+        used = sum(kernel.need(T, weights[k], scaled[pattern[k]]) for k in split[:count])
+        if used > F:
+            return count, visited
+        if used + kernel.need(T, weights[b], scaled[pattern[b]]) > F:
+            alone[b] = -np.inf
+        else:
+            split[count] = b
+            count += 1
+    return count, len(order)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 120),
+    st.sampled_from([0.0, 1e-12, 1e-5, 1e-2, 1.0]),
+    st.floats(0.05, 2.0),
+)
+def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, room):
+    rng = np.random.default_rng(seed)
+    fleet = Fleet.from_columns(
+        compute=1e10 * rng.choice([1.0, 1.5], count) * (1 + spread * rng.random(count)),
+        up=rng.choice([8e6, 3.2e7], count),
+        down=3.2e7,
+        samples=rng.choice([300, 500], count),
+    )
+    problem = Problem(network_like(), fleet, Server(1e12), Session(epochs=2))
+    alone = without_server(problem)[0]
+    tables = Tables.of(problem, CutTables.of(problem), alone, np.arange(count))
+    rows = (tables.pattern, tables.weights)
+    order = np.argsort(-alone, kind="stable")
+    needs = [kernel.need(alone[k], tables.weights[k], tables.by_cut.scaled[tables.pattern[k]]) for k in order]
+    found = []
+    for sweep in (kernel.sweep, one_by_one):
+        split, left = np.zeros(count, dtype=np.int64), alone.copy()
+        sharing, visited = sweep(room * sum(needs), order, split, 0, *rows, left, tables.by_cut.scaled)
+        found.append((sharing, visited, split[:sharing].tolist(), left.tolist()))
+    assert found[0] == found[1]
