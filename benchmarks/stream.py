@@ -6,8 +6,10 @@
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
 server in another process, TLS with the same kind of certificate, gRPC's own defaults but for its message cap,
 which 4 and 8 MiB would exceed. Throughput is that of messages sent ahead, each with a short answer; the cost
-of a step is that of one message there and one back, as in training. Bare and ours take turns,
-so that a busy machine hits both alike, and medians are compared. Exits with 1 if a limit is missed.
+of a step is that of one message there and one back, as in training. A split by hand is what one would write
+without Cutwater: raw bytes over bare gRPC, the server's half in a thread of its own, nothing checked or
+shared. Bare and ours take turns, so that a busy machine hits both alike, and medians are compared. Exits with
+1 if a limit is missed.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,6 +32,7 @@ from statistics import median
 from typing import Any
 
 import grpc
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -44,14 +48,18 @@ from cutwater.engine.stream.server import StreamServer
 from cutwater.engine.stream.session import StepResult
 from cutwater.engine.stream.ticket import Ticket, opening
 from cutwater.engine.stream.tls import Certificate
-from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
+from cutwater.train.step import ClientSide, Reply, ServerSide, optimizer_factory, train_step
 
 MIB = 1 << 20
 THROUGHPUT = 0.85
 STEP_COST = 1.5
+BY_HAND = 1.25
+"""What frames, checksums, checks, tickets and enforced shares may add to a split by hand."""
 SHARE_ERROR = 0.05
 SESSIONS = 64
 ROWS = 16
+SMASHED = (ROWS, 16, 32, 32)
+"""1 MiB, of the model that is split."""
 AHEAD = 3
 """Messages that are on their way before the first answer is waited for, where throughput is measured."""
 DISTINCT = 16
@@ -61,13 +69,13 @@ BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_l
 
 def expectation(kind: str, size: int) -> Expectation:
     """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
-    shape = (ROWS, 16, 32, 32) if kind == "model" else (ROWS, size // 4 // ROWS)
+    shape = SMASHED if kind == "model" else (ROWS, size // 4 // ROWS)
     like = Expectation.like([torch.empty(shape)], torch.zeros(ROWS).long(), steps=1 << 20, classes=10)
     return replace(like, gradients=()) if kind == "ahead" else like
 
 
 def split_model() -> tuple[nn.Module, nn.Module]:
-    """1 MiB of smashed data for a mini-batch of 16 images."""
+    """The halves of a small model: the smaller, the less hides what a step costs besides its arithmetic."""
     torch.manual_seed(1)
     client = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
     server = nn.Sequential(
@@ -125,6 +133,18 @@ def serve_stream() -> None:
             print(json.dumps({"ticket": ticket.to_text(), "memory": memory()}), flush=True)
 
 
+def floats(message: bytes, *, end: int | None = None) -> torch.Tensor:
+    """Smashed data or gradients, where they arrived."""
+    return torch.from_numpy(np.frombuffer(memoryview(message)[:end], np.float32).reshape(SMASHED))
+
+
+def half_step(side: ServerSide, number: int, message: bytes) -> bytes:
+    """Raw smashed data and labels in, raw gradients out."""
+    smashed = floats(message, end=MIB).requires_grad_()
+    labels = torch.from_numpy(np.frombuffer(message, np.int64, offset=MIB))
+    return side.differentiate(number, (smashed,), labels).gradients[0].numpy().tobytes()
+
+
 def serve_bare() -> None:
     async def echo(_: Any, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -134,10 +154,21 @@ def serve_bare() -> None:
         while await context.read() is not grpc.aio.EOF:
             await context.write(b"ok")
 
+    async def split(_: Any, context: Any) -> None:
+        side, number, loop = server_side(), 0, asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                reply = await loop.run_in_executor(pool, half_step, side, number, message)
+                loop.call_soon(pool.submit, side.update)  # once the reply is on its way, as ours
+                await context.write(reply)
+                number += 1
+
+    methods = {"/bare/echo": echo, "/bare/short": short, "/bare/split": split}
+
     class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
             """What gRPC asks for every call."""
-            return grpc.stream_stream_rpc_method_handler(echo if details.method == "/bare/echo" else short)
+            return grpc.stream_stream_rpc_method_handler(methods[details.method])
 
     async def main() -> None:
         certificate = Certificate.self_signed()
@@ -152,6 +183,11 @@ def serve_bare() -> None:
     asyncio.run(main())
 
 
+def serve_by_hand() -> None:
+    keep_freed_memory()  # its half computes as ours does; what bare gRPC is compared with stays as it comes
+    serve_bare()
+
+
 @contextmanager
 def process(role: str) -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
@@ -162,6 +198,12 @@ def process(role: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         child.terminate()
         child.wait()
+
+
+def address(child: subprocess.Popen[str]) -> list[Any]:
+    """Where a bare server listens: its port, its certificate and the name in that."""
+    assert child.stdout is not None
+    return list(json.loads(child.stdout.readline()))
 
 
 # What is compared
@@ -192,6 +234,15 @@ class Bare:
         self.outbox.put(None)
         self.call.cancel()
         self.channel.close()
+
+
+class ByHand(Bare):
+    """The server's half over bare gRPC, as :func:`train_step` calls it."""
+
+    def step(self, step: int, smashed: tuple[torch.Tensor, ...], labels: torch.Tensor) -> Reply:
+        """Raw bytes there and back."""
+        self.outbox.put(b"".join((smashed[0].detach().numpy().data.cast("B"), labels.numpy().tobytes())))
+        return Reply((floats(next(self.call)),), 0.0)
 
 
 class Server:
@@ -312,52 +363,62 @@ def throughput(server: Server, bare: list[Any], repetitions: int, verdict: Verdi
         verdict(f"throughput at {mib} MiB, of bare gRPC", ratio, THROUGHPUT, least=True, detail=detail)
 
 
-def step_cost(server: Server, bare: list[Any], repetitions: int, verdict: Verdicts) -> None:
-    """A whole step of real training: in process, over the stream, and in process with a bare echo at the cut.
+def step_cost(server: Server, bare: list[Any], hand: list[Any], repetitions: int, verdict: Verdicts) -> None:
+    """A whole step of real training: in process, over the stream, split by hand, with an echo at the cut.
 
     The echo carries each step's own smashed data, where the stream would: a processor that has waited for a
     network computes more slowly afterwards, whoever made it wait, and that is not what the stream costs.
     """
     inputs, labels = (torch.randn(ROWS, 3, 32, 32),), torch.randint(0, 10, (ROWS,))
-    clients = [ClientSide(split_model()[0], OPTIMIZER, 7) for _ in range(3)]
-    sides, ticket = [server_side(), server_side()], server.issue("model")[0]
-    counts, echo, alone = [0, 0, 0], Bare(bare, "echo"), []
+    names = ("here", "split", "by hand", "echo")
+    clients = {name: ClientSide(split_model()[0], OPTIMIZER, 7) for name in names}
+    counts, alone = dict.fromkeys(names, 0), []
+    echo, by_hand, local = Bare(bare, "echo"), ByHand(hand, "split"), server_side()
+    ticket = server.issue("model")[0]
+
+    def step(name: str, half: Any) -> float:
+        number, counts[name] = counts[name], counts[name] + 1
+        return timed(lambda: train_step(clients[name], half, F.cross_entropy, number, inputs, labels))
+
+    def with_echo() -> float:
+        client, number = clients["echo"], counts["echo"]
+        counts["echo"] += 1
+        began = time.perf_counter()
+        smashed = client.forward(number, inputs)
+        taken = time.perf_counter() - began
+        echo.messages = [smashed[0].detach().numpy().tobytes()]  # what makes bytes of it does not count
+        began = time.perf_counter()
+        echo(1)
+        alone.append(time.perf_counter() - began)
+        client.backward(local.step(number, smashed, labels).gradients)
+        return taken + time.perf_counter() - began
+
     with StreamClient(ticket, expectation("model", 0), client="k") as stream:
-
-        def step(which: int, half: Any) -> float:
-            counts[which] += 1
-            return timed(
-                lambda: train_step(clients[which], half, F.cross_entropy, counts[which] - 1, inputs, labels)
-            )
-
-        def with_echo() -> float:
-            client, number = clients[2], counts[2]
-            counts[2] += 1
-            began = time.perf_counter()
-            smashed = client.forward(number, inputs)
-            taken = time.perf_counter() - began
-            echo.messages = [smashed[0].detach().numpy().tobytes()]  # what makes bytes of it does not count
-            began = time.perf_counter()
-            echo(1)
-            alone.append(time.perf_counter() - began)
-            client.backward(sides[1].step(number, smashed, labels).gradients)
-            return taken + time.perf_counter() - began
-
-        seconds = in_turns(
-            {"here": lambda: step(0, sides[0]), "split": lambda: step(1, stream), "echo": with_echo},
-            repetitions,
-        )
+        halves = {"here": server_side(), "split": stream, "by hand": by_hand}
+        sides: dict[str, Callable[[], float]] = {name: partial(step, name, halves[name]) for name in halves}
+        seconds = in_turns(sides | {"echo": with_echo}, repetitions)
     echo.close()
-    for others in zip(*(client.half.state_dict().values() for client in clients), strict=True):
+    by_hand.close()
+    for others in zip(*(client.half.state_dict().values() for client in clients.values()), strict=True):
         assert all(torch.equal(others[0], other) for other in others), "a step gave other bits"
     ms = {name: 1e3 * taken for name, taken in seconds.items()}
-    ratio = (ms["split"] - ms["here"]) / (ms["echo"] - ms["here"])
-    own = 1e3 * median(alone)
-    detail = (
-        f"{ms['split']:.2f} and {ms['echo']:.2f} against {ms['here']:.2f} ms in process; same bits; "
-        f"{(ms['split'] - ms['here']) / own:.2f} of the echo's own {own:.2f} ms"
+    cost, own = {name: ms[name] - ms["here"] for name in names}, 1e3 * median(alone)
+    verdict(
+        "a split step's cost at 1 MiB, of a bare echo's",
+        cost["split"] / cost["echo"],
+        STEP_COST,
+        least=False,
+        detail=f"{ms['split']:.2f} and {ms['echo']:.2f} against {ms['here']:.2f} ms in process; same bits",
     )
-    verdict("a split step's cost at 1 MiB, of a bare echo's", ratio, STEP_COST, least=False, detail=detail)
+    verdict(
+        "the same, of a split by hand",
+        cost["split"] / cost["by hand"],
+        BY_HAND,
+        least=False,
+        detail=f"{ms['by hand']:.2f} ms by hand; an echo by itself takes {own:.2f} ms, of which ours costs "
+        f"{cost['split'] / own:.2f}, by hand {cost['by hand'] / own:.2f}, an echo at the cut "
+        f"{cost['echo'] / own:.2f}",
+    )
 
 
 def shares(quick: bool, verdict: Verdicts) -> None:
@@ -431,26 +492,27 @@ def many(server: Server, quick: bool, verdict: Verdicts) -> None:
     verdict("memory of an open session, of what it may take", each / limit, 1.0, least=False, detail=detail)
 
 
+ROLES = {"stream": serve_stream, "bare": serve_bare, "by hand": serve_by_hand}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--serve", choices=["stream", "bare"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=ROLES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.serve:
-        {"stream": serve_stream, "bare": serve_bare}[arguments.serve]()
+        ROLES[arguments.serve]()
         return 0
     keep_freed_memory()  # as the ClientApp does
     repetitions = 15 if arguments.quick else 60
     verdict = Verdicts()
-    with process("stream") as ours, process("bare") as theirs:
-        assert theirs.stdout is not None
-        bare = json.loads(theirs.stdout.readline())
-        server = Server(ours)
+    with process("stream") as ours, process("bare") as theirs, process("by hand") as hand:
+        server, bare = Server(ours), address(theirs)
         throughput(server, bare, repetitions, verdict)
-        step_cost(server, bare, repetitions, verdict)
+        step_cost(server, bare, address(hand), repetitions, verdict)
         many(server, arguments.quick, verdict)
     shares(arguments.quick, verdict)
     return 0 if verdict.kept else 1
