@@ -1,6 +1,6 @@
 """What the activation stream costs beyond bare gRPC, and whether promised shares are kept: one run, ratios.
 
-    python benchmarks/stream.py            all of it, about a minute on two cores
+    python benchmarks/stream.py            all of it, about two minutes on two cores
     python benchmarks/stream.py --quick    fewer repetitions, for a look
 
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
@@ -348,10 +348,10 @@ def throughput(server: Server, bare: list[Any], repetitions: int, verdict: Verdi
 
     The ratio is the median over pairs of connections, one right after the other.
     """
-    total = 256
+    total = 128
     for mib in (1, 4, 8):
         taken: dict[str, list[float]] = {"bare": [], "ours": []}
-        for _ in range(repetitions // 3):
+        for _ in range(2 * repetitions // 3):
             sides = {"bare": Bare(bare, "short", mib * MIB), "ours": Ahead(server, mib * MIB)}
             for name, side in sides.items():
                 side(16 // mib)

@@ -72,13 +72,17 @@ class _Line:
         each other out of the processor's cache.
         """
         for frame in packed.frames(self._frame_bytes):
-            if not self._settle():
+            if not self.settle():
                 return
             self._outbox.put(frame)
             self._under_way = True
 
-    def _settle(self) -> bool:
-        """Wait until gRPC has taken the frame that is under way, if one is; False if the connection ended."""
+    def settle(self) -> bool:
+        """Wait until gRPC has taken the frame that is under way, if one is; False if the connection ended.
+
+        No answer comes before all has been sent: to ask for it earlier would only keep the interpreter from
+        sending.
+        """
         while self._under_way:
             try:
                 self._receipts.get(timeout=_LOOK)
@@ -94,8 +98,6 @@ class _Line:
             self._receipts.put(None)  # gRPC asks for the next, so it has taken this one
 
     def receive(self, assembler: Assembler) -> Message:
-        # No answer comes before all has been sent: to ask for it now would keep the interpreter from sending.
-        self._settle()
         try:
             for data in self._call:
                 message = assembler.feed(data)
@@ -190,6 +192,7 @@ class StreamClient:
             line = self._connected()
             if packed.kind is not Kind.STEP or line.received == packed.step:
                 line.send(packed)
+                line.settle()
                 line.received = packed.step + 1
             return line.receive(self._assembler(rows))
 
