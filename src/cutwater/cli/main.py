@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cutwater.cli.audit import audit
+from cutwater.cli.command import Command
 from cutwater.cli.common import complain
 from cutwater.cli.compare import compare
 from cutwater.cli.data import data
@@ -56,22 +57,22 @@ def _root(
     pass
 
 
-app.command()(profile)
-app.command()(plan)
-app.command()(compare)
-app.command()(sweep)
-app.command()(whatif)
-app.command()(data)
-app.command()(train)
-app.command()(verify)
-app.command()(runs)
-app.command()(reproduce)
-app.command()(report)
-app.command()(web)
-app.command()(fleet)
-app.command()(audit)
-app.command()(probe)
-app.command()(scaffold)
+app.command(cls=Command)(profile)
+app.command(cls=Command)(plan)
+app.command(cls=Command)(compare)
+app.command(cls=Command)(sweep)
+app.command(cls=Command)(whatif)
+app.command(cls=Command)(data)
+app.command(cls=Command)(train)
+app.command(cls=Command)(verify)
+app.command(cls=Command)(runs)
+app.command(cls=Command)(reproduce)
+app.command(cls=Command)(report)
+app.command(cls=Command)(web)
+app.command(cls=Command)(fleet)
+app.command(cls=Command)(audit)
+app.command(cls=Command)(probe)
+app.command(cls=Command)(scaffold)
 
 
 def main() -> None:

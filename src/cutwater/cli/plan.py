@@ -42,8 +42,6 @@ def plan(
 
     The exact planner's answer is the optimum, and a lower bound proves it.
 
-    SCENARIO is a TOML file that says model or profile, server, session and clients.
-
     Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
     """
     from cutwater.plan.planners import solve_by

@@ -1,0 +1,69 @@
+"""What --help of every command says."""
+
+import re
+from itertools import pairwise
+
+import click
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from cutwater.cli.main import app
+
+COMMANDS = typer.main.get_command(app)
+assert isinstance(COMMANDS, click.Group)
+ARGUMENTS = {
+    "profile": "A model by name, or your own as package.module:function.",
+    "plan": "A TOML file: model or profile, server, session, clients.",
+    "compare": "A TOML file: model or profile, server, session, clients.",
+    "sweep": "A TOML file: model or profile, server, session, clients.",
+    "whatif": "A TOML file: model or profile, server, session, clients.",
+    "data": "A TOML file: model or profile, server, session, clients.",
+    "train": "A TOML file: model or profile, server, session, clients.",
+    "verify": "A TOML file: model or profile, server, session, clients.",
+    "runs": "Run folders, or folders that hold some.",
+    "reproduce": "Which to make, such as clients server; all unless given.",
+    "report": "Run folders, as cutwater train leaves them.",
+    "web": "A scenario to open with.",
+    "fleet": "A TOML file: model or profile, server, session, clients.",
+    "audit": "The folder of a run.",
+    "probe": "Measure its model and batch size; a small CNN if not given.",
+    "scaffold": "A new or empty folder.",
+}
+
+
+def helped(command, width="100"):
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": width, "TERMINAL_WIDTH": width})
+    assert result.exit_code == 0
+    return result.output
+
+
+def words(text):
+    """The text without lines and frames."""
+    return re.sub(r"[\s│]+", " ", text)
+
+
+def test_every_command_is_tested_here():
+    assert set(COMMANDS.commands) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_help_explains_the_argument_and_gives_an_example(command):
+    text = words(helped(command))
+    assert ARGUMENTS[command] in text
+    assert f"Example: cutwater {command} " in text
+
+
+def test_brackets_are_shown():
+    assert "goes into the scenario's [[client]] table" in words(helped("probe"))
+
+
+@pytest.mark.parametrize("width", ["60", "80", "100"])
+def test_paragraphs_are_wrapped_to_the_width_of_the_terminal(width):
+    """A line ends where the next word has no room."""
+    for command in ARGUMENTS:
+        paragraphs = helped(command, width).split("╭")[0].split("Usage:")[1]
+        for paragraph in re.split(r"\n\s*\n", paragraphs)[1:]:
+            lines = [line.strip() for line in paragraph.strip().split("\n")]
+            for line, following in pairwise(lines):
+                assert len(line) + 1 + len(following.split()[0]) > int(width) - 3, (command, line)
