@@ -30,12 +30,13 @@ def plan(
     scenario: ScenarioFile,
     *,
     planner: Annotated[
-        str, typer.Option(help="exact, alternating, fedavg, splitfed, splitfed-best, greedy, random.")
+        str,
+        typer.Option(help="exact, alternating, fedavg, splitfed, splitfed-best, greedy, random, exhaustive."),
     ] = "exact",
     option: Annotated[
         list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the plan here, to train and deploy by.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan here, as JSON.")] = None,
     json_: Json = False,
 ) -> None:
     """Choose every client's cut and share of the server so that the slowest is done as early as possible.

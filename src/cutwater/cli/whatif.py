@@ -29,7 +29,10 @@ def whatif(
     rate: Annotated[str, typer.Option(help="How much faster a link, up and down.")] = "1 MB/s",
     method: Annotated[
         str | None,
-        typer.Option(help="re-solved (the optimum of every changed fleet) or analytic (first order)."),
+        typer.Option(
+            help="re-solved (the optimum of every changed fleet) or analytic (first order).",
+            show_default="re-solved up to 500 clients",
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
