@@ -112,6 +112,12 @@ def test_it_says_who_is_last_who_shares_and_what_would_help():
     assert "above the optimum" in alone
 
 
+def test_one_client_shares_and_trains_in_the_singular():
+    problem = random_problem(np.random.default_rng(1), network_like(), 1)
+    assert "1 of 1 clients shares the server's" in solve(problem).explain()
+    assert "; 1 trains the whole model." in solve(problem, "fedavg").explain()
+
+
 def test_the_advice_is_what_really_helps():
     """Ten percent more server: the sentence's estimate is close to what re-planning finds."""
     problem = random_problem(np.random.default_rng(1), network_like(), 6)

@@ -45,16 +45,21 @@ def _sharing(plan: Plan) -> str:
     sharing = np.flatnonzero(plan.shares > 0)
     whole = int(np.count_nonzero(plan.cuts == plan.layers))
     if not sharing.size:
-        return f"No client uses the server; {whole} train the whole model."
+        return f"No client uses the server; {_train(whole)} the whole model."
     first = sharing[np.argsort(-plan.shares[sharing], kind="stable")][:MOST]
     names = ", ".join(f"{plan.names[k]} {plan.shares[k] / plan.server_compute:.0%}" for k in first)
     more = f" and {sharing.size - first.size} more" if sharing.size > first.size else ""
     idle = 1 - float(plan.shares.sum()) / plan.server_compute
     spare = f"; {idle:.0%} of it is left over" if idle > 0.005 else ""
+    shares = "shares" if sharing.size == 1 else "share"
     return (
-        f"{sharing.size} of {len(plan)} clients share the server's {show_compute(plan.server_compute)}: "
-        f"{names}{more}{spare}. {whole} train the whole model."
+        f"{sharing.size} of {len(plan)} clients {shares} the server's {show_compute(plan.server_compute)}: "
+        f"{names}{more}{spare}. {_train(whole)} the whole model."
     )
+
+
+def _train(clients: int) -> str:
+    return "1 trains" if clients == 1 else f"{clients} train"
 
 
 def _advice(plan: Plan) -> str:
