@@ -159,7 +159,7 @@ def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Arra
 
 
 def before_server(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:
-    """a_k(l): the part of T_k that no share of the server can shorten (the denominator of eq. (35))."""
+    """a_k(l): the part of T_k that no share can shorten; the denominator of eq. (35) is T_θ - a_k."""
     return latency(problem, cuts, np.inf, clients)
 
 
