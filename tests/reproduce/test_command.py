@@ -46,6 +46,13 @@ def test_claims_have_what_a_program_needs(made):
         assert isinstance(claim["holds"], bool)
 
 
+def test_reasons_are_promised_only_where_a_claim_does_not_hold(tmp_path, monkeypatch, capsys):
+    assert cutwater(monkeypatch, "table-2", "--out", tmp_path) == 0
+    assert "4 of 4 claims hold\n" in capsys.readouterr().out
+    assert cutwater(monkeypatch, "cut-latency", "--out", tmp_path) == 0
+    assert "claims hold; the page says why the others don't\n" in capsys.readouterr().out
+
+
 def test_the_page_needs_nothing_but_itself(made):
     page = (made / "index.html").read_text()
     sources = re.findall(r'(?:src|href)="([^"]*)"', page)

@@ -53,7 +53,8 @@ def reproduce(
     else:
         out.print(_table(claims))
         holding = sum(claim["holds"] for claim in claims)
-        out.print(f"{holding} of {len(claims)} claims hold; the page says why the others don't")
+        others = "" if holding == len(claims) else "; the page says why the others don't"
+        out.print(f"{holding} of {len(claims)} claims hold{others}")
         out.print(f"Written to {escape(str(out_ / 'index.html'))}", soft_wrap=True)
     _warn(made)
 
