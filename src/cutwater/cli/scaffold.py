@@ -78,7 +78,8 @@ def scaffold(
         f"{root} is ready: its scenario is in {PACKAGE}/scenario.toml", markup=False, soft_wrap=True
     )
     console.print(
-        f"Simulate it on this machine with  flwr run {root} --federation-config num-supernodes={clients}",
+        f"Simulate it on this machine with  "
+        f"flwr run {root} --federation-config num-supernodes={clients} --stream",
         markup=False,
         soft_wrap=True,
     )

@@ -1,5 +1,6 @@
 """The scaffolded app is one that Flower's own tools accept, and run configs are checked."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def test_flower_accepts_and_packs_the_app(tmp_path):
         "serverapp": "cutwater_app.server:app",
         "clientapp": "cutwater_app.client:app",
     }
+
+
+def test_flower_need_fetch_nothing_for_the_app_but_what_runs_it_already(tmp_path):
+    """Flower installs an app's dependencies anew for every run; one that no index has would end the run."""
+    root = scaffold(tmp_path / "app", "# a scenario", 3)
+    config, _ = load_and_validate(root / "pyproject.toml")
+    assert [re.split(r"\W", each)[0] for each in config["project"]["dependencies"]] == ["flwr"]
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path):

@@ -16,7 +16,9 @@ name = "{name}"
 version = "0.1.0"
 description = "Split-federated learning of one scenario on Flower"
 license = {{ file = "LICENSE" }}
-dependencies = ["cutwater[flower]>={version}", "flwr>=1.41"]
+# Cutwater is not among them: it is installed beside Flower, at the server and on every node, and Flower would
+# otherwise fetch another copy of it, and of torch, for every run.
+dependencies = ["flwr>=1.41"]
 
 [build-system]
 requires = ["hatchling"]
@@ -66,10 +68,10 @@ app = client_app(Path(__file__).parent)
 _README = """\
 # {name}
 
-    pip install .
-    flwr run . --federation-config num-supernodes={clients}     # simulation, a node for each client
-    flwr run . my-superlink                             # deployment, see Flower's guide
+    flwr run . --federation-config num-supernodes={clients} --stream     # simulation, a node for each client
+    flwr run . my-superlink --stream                             # deployment, see Flower's guide
 
+Cutwater must be installed beside Flower, at the server and on every node.
 The scenario is in `{package}/scenario.toml`; the run config is in `pyproject.toml`.
 """
 
@@ -85,7 +87,6 @@ def scaffold(folder: str | Path, scenario: str, clients: int) -> Path:
         "clients": clients,
         "package": PACKAGE,
         "publisher": "cutwater",
-        "version": version("cutwater"),
         "flwr": version("flwr"),
         "config": _config(),
     }
