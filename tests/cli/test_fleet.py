@@ -127,6 +127,16 @@ def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
     assert document["rounds"][0]["deviation"] == pytest.approx(0.1)
 
 
+def test_audit_calls_measured_what_was_measured_and_nothing_else(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert "predicted 8 s, 8.8 s by the virtual clock (+10.0%)" in invoke("audit", run).output
+    clients = [{"name": "c1", "message_seconds": 1.0, "promised_part": None, "delivered_part": None}]
+    measured = {"format": "cutwater.measured", "version": 1, "wall_seconds": 9.9, "emulated": True}
+    (run / "measured").mkdir()
+    (run / "measured" / "00001.json").write_text(json.dumps({**measured, "clients": clients}))
+    assert "predicted 8 s, measured 8.8 s (+10.0%); 9.9 s on the wall" in invoke("audit", run).output
+
+
 def test_audit_of_something_else_is_one_sentence(tmp_path):
     result = invoke("audit", tmp_path)
     assert "holds no run" in str(result.exception)

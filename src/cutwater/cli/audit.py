@@ -31,7 +31,8 @@ def audit(
     """Compare what the plan of each round predicted with what was measured, client by client.
 
     Each cell is predicted → measured. Shares are in FLOPS while the session asked for them; a server that
-    has compute to spare delivers more than it promised.
+    has compute to spare delivers more than it promised. Of a run by `cutwater train`, where nothing is
+    measured, the virtual clock's seconds stand in.
 
     Example: cutwater audit runs/fleet
     """
@@ -62,13 +63,12 @@ def line(each: "RoundAudit") -> str:
     """A round in a line."""
     if each.failed:
         return f"Round {each.round} ({each.planner}) failed: {each.failed}"
-    text = (
-        f"Round {each.round} ({each.planner}): predicted {show_seconds(each.predicted_seconds)}, "
-        f"measured {show_seconds(each.measured_seconds)} ({each.deviation:+.1%})"
-    )
+    took, deviation = show_seconds(each.measured_seconds), f"({each.deviation:+.1%})"
+    text = f"Round {each.round} ({each.planner}): predicted {show_seconds(each.predicted_seconds)}, "
     if each.wall_seconds is None:
-        return text
-    return f"{text}; {show_seconds(each.wall_seconds)} on the wall, with Flower's messages"
+        return f"{text}{took} by the virtual clock {deviation}"
+    wall = f"{show_seconds(each.wall_seconds)} on the wall, with Flower's messages"
+    return f"{text}measured {took} {deviation}; {wall}"
 
 
 def _table(each: "RoundAudit") -> Table:
