@@ -4,10 +4,10 @@ from cutwater.profile.values import Cut, Profile
 
 
 def worth_choosing(profile: Profile) -> tuple[int, ...]:
-    """The cuts l that no other cut matches with as few client bits, client FLOPs and smashed bits or fewer.
+    """The cuts l that no other cut matches with as few bits of w^C, FLOPs of the client, bits of S and of G.
 
     Whatever its rate, a client whose share of the server is at least as fast as the client itself has its
-    lowest latency (eq. (20)) at one of these, because T_k then grows with each of the three. Where the server
+    lowest latency (eq. (20)) at one of these, because T_k then grows with each of the four. Where the server
     is the slower side, or its compute is scarce among clients, another cut can be the better one. L is always
     among them: it alone needs no server and sends nothing in a mini-batch.
     """
