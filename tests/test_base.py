@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutwater.errors import FileFormatError, UnitError
+from cutwater.errors import FileFormatError, UnitError, suggest
 from cutwater.jsonfile import read_json, write_atomically, write_json
 from cutwater.units import parse_compute, parse_rate, parse_size, show_seconds
 
@@ -104,3 +104,8 @@ def test_what_is_no_json_for_us_is_refused_in_a_sentence(tmp_path, content, why)
 def test_a_path_that_cannot_be_one_is_refused():
     with pytest.raises(FileFormatError, match="null"):
         write_atomically("a\0b", b"")
+
+
+def test_a_name_that_is_close_to_none_gets_the_list_within_its_sentence():
+    assert suggest("resnet81", ["resnet18", "cnn"]) == "did you mean 'resnet18'? Known: cnn, resnet18"
+    assert suggest("bert", ["resnet18", "cnn"]) == "known are cnn, resnet18"

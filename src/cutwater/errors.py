@@ -60,8 +60,10 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     >>> suggest("resnet81", ["resnet18", "cnn"])
     "did you mean 'resnet18'? Known: cnn, resnet18"
+    >>> suggest("bert", ["resnet18", "cnn"])
+    'known are cnn, resnet18'
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(names)}"
+    listed = ", ".join(names)
+    return f"did you mean {close[0]!r}? Known: {listed}" if close else f"known are {listed}"
