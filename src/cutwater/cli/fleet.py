@@ -27,7 +27,8 @@ def fleet(
     *,
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the scenario's own number.")] = None,
     planner: Annotated[
-        list[str] | None, typer.Option(help="May be repeated, to compare planners on the same fleet.")
+        list[str] | None,
+        typer.Option(help="May be repeated, to compare planners on the same fleet.", show_default="exact"),
     ] = None,
     run: Annotated[
         Path | None, typer.Option(help="Keep the run here; by planner, if there are several.")
