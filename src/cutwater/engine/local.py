@@ -143,6 +143,7 @@ def _left_as_it_was(study: Study) -> Iterator[None]:
         yield
     finally:
         net.load_state_dict(weights, strict=True)
+        study.model.restart()
         for module, mode in modes:
             module.training = mode
 

@@ -211,6 +211,24 @@ class Layered:
         return uses
 
     @cached_property
+    def unsaved(self) -> Mapping[str, Tensor]:
+        """What the buffers that no state dict holds had in them when this was first asked for."""
+        held = self.module.state_dict()
+        buffers = self.module.named_buffers()
+        return {name: buffer.detach().clone() for name, buffer in buffers if name not in held}
+
+    def restart(self) -> None:
+        """Fill these buffers as they were: what one session left in them is no business of the next."""
+        for name, value in self.unsaved.items():
+            buffer = self.module.get_buffer(name)
+            if buffer.shape == value.shape:
+                with torch.no_grad():
+                    buffer.copy_(value)
+            else:  # the model put another in its place
+                owner, _, own_name = name.rpartition(".")
+                setattr(self.module.get_submodule(owner), own_name, value.clone())
+
+    @cached_property
     def _still(self) -> frozenset[str]:
         """Submodules that the model's own ``train`` leaves in eval mode: frozen BatchNorm, say."""
         modules = dict(self.module.named_modules())

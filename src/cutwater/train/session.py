@@ -106,6 +106,7 @@ class _Counting:
 def run_session(job: Job, task: Task, state: State) -> Result:
     """Train one client from the global state, both halves in this process."""
     job.model.module.load_state_dict(state, strict=True)
+    job.model.restart()
     client_half, server_half = job.split(task.cut)
     optimizer = job.optimizer(task.lr)
     client = ClientSide(client_half, optimizer, task.seed)
@@ -156,6 +157,7 @@ class Score:
 def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
     """Score the whole model in eval mode, mini-batch by mini-batch."""
     job.model.module.load_state_dict(state, strict=True)
+    job.model.restart()
     model, _ = job.split(len(job.model))
     model.eval()
     scores = []

@@ -90,6 +90,7 @@ class Study:
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
         _check_state(cut.module)
         try_loss(cut, data, wanted, device)
+        cut.restart()  # from here on its buffers are known as they came
         study = cls(
             model=cut,
             initial={name: tensor.detach().clone() for name, tensor in cut.module.state_dict().items()},

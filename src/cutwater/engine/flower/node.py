@@ -55,6 +55,7 @@ def run_session(study: Study, order: Order, weights: ArrayRecord, batches: Batch
     task, job = order.task, study.job()
     half = job.split(task.cut).client
     _take_over(half, order, weights, meter)
+    job.model.restart()
     client = ClientSide(half, job.optimizer(task.lr), task.seed, meter.watch)
     whole = task.cut == len(job.model)
     if whole != (order.ticket == ""):
