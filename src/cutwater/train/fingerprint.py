@@ -1,7 +1,6 @@
 """What the results of a study follow from, as digests: a run goes on only where all of them are the same."""
 
 import json
-import re
 from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from cutwater.data.values import ArraySamples, Samples
 from cutwater.model.randomness import drawn_from
 from cutwater.train.aggregate import weights_sha256
+from cutwater.train.described import described, settings, trained, without_addresses
 
 if TYPE_CHECKING:
     from cutwater.train.study import Study
@@ -50,12 +50,14 @@ def digests(study: "Study") -> dict[str, str]:
         "data": [study.data.name, study.data.input, study.data.classes, held.method, held.local_test],
         "labels": _digest(study.data.train.labels),
         "inputs": _inputs(study.data.train),
-        "loss": getattr(study.loss, "__qualname__", type(study.loss).__qualname__),
+        "loss": described(study.loss),
         "held": [_digest(held.order), held.ends.tolist()],
         "weights": weights_sha256(study.initial),
         "layers": [layer.name for layer in study.model.layers],
-        # What has no weights shows here (dropout's rate, say); addresses differ by process.
-        "modules": re.sub(r"0x[0-9a-f]+", "", repr(study.model.module)),
+        "trained": trained(study.model.module),
+        "buffers": weights_sha256(study.model.unsaved),
+        # What has no weights shows here (dropout's rate, say).
+        "modules": [without_addresses(repr(study.model.module)), settings(study.model.module)],
     }
     return {name: text_digest(part) for name, part in parts.items()}
 

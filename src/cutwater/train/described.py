@@ -1,0 +1,128 @@
+"""What a loss or a model is besides its weights, as plain values: a digest of them tells two apart.
+
+Nothing is run. A function is known by its name and by the values that it carries: defaults, what it closes
+over, the numbers and texts written in it, and the plain globals that it reads.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cutwater.train.aggregate import weights_sha256
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""What torch keeps in each module: hooks, its mode, and the tables of what is described below."""
+
+
+def described(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """A value as JSON would write it; of what holds others, each of them. ``within`` are those around it."""
+    if isinstance(value, _PLAIN):
+        return value if isinstance(value, int | float | str | None) else str(value)
+    if id(value) in within:
+        return "itself"
+    for kind, describe in _KINDS:
+        if isinstance(value, kind):
+            return describe(value, (*within, id(value)))
+    # A built-in function has a name of its own, as a class has; another object is one of its class.
+    name = getattr(value, "__qualname__", None)
+    attributes = getattr(value, "__dict__", {})
+    return name or [type(value).__qualname__, described(attributes, (*within, id(value)))]
+
+
+def trained(model: nn.Module) -> list[str]:
+    """The parameters that training changes; the others are frozen."""
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def settings(model: nn.Module) -> dict[str, Any]:
+    """The plain attributes of a model's parts, by name: what they were made with, as far as it was kept."""
+    found = {}
+    for name, part in model.named_modules():
+        own = {key: one for key, one in _own(part).items() if not key.startswith("_") and _is_plain(one)}
+        if own:
+            found[name] = described(own)
+    return found
+
+
+def without_addresses(text: str) -> str:
+    """A text without the addresses of objects, which differ by process."""
+    return re.sub(r"0x[0-9a-f]+", "", text)
+
+
+def _function(function: FunctionType, within: tuple[int, ...]) -> Any:
+    name = function.__qualname__
+    if function.__module__.partition(".")[0] == "torch":
+        return name  # what torch writes in its functions is a matter of its release
+    cells = function.__closure__ or ()
+    carried = {
+        "defaults": [function.__defaults__ or (), function.__kwdefaults__ or {}],
+        "closure": {
+            key: cell.cell_contents
+            for key, cell in zip(function.__code__.co_freevars, cells, strict=True)
+            if _is_filled(cell)
+        },
+        "written": sorted(_written(function.__code__, function.__doc__)),
+        "globals": {key: one for key, one in _globals(function).items() if _is_plain(one)},
+    }
+    return [name, described(carried, within)]
+
+
+def _module(module: nn.Module, within: tuple[int, ...]) -> Any:
+    tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    own = _own(module)
+    parts = dict(module.named_children())
+    return [type(module).__qualname__, *(described(held, within) for held in (own, tensors, parts))]
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    return {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
+
+
+def _written(code: CodeType, text: str | None) -> set[str]:
+    """The fractions and texts in a function's code; whole numbers are kept elsewhere in newer Pythons."""
+    found = {repr(one) for one in code.co_consts if isinstance(one, float | str) and one != text}
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found |= _written(inner, None)
+    return found
+
+
+def _globals(function: FunctionType) -> dict[str, Any]:
+    names = function.__code__.co_names
+    return {name: function.__globals__[name] for name in names if name in function.__globals__}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(one) for one in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_is_plain(one) for one in value)
+    return isinstance(value, _PLAIN)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # of a name that was not given a value yet
+        return False
+    return True
+
+
+_KINDS: tuple[tuple[Any, Callable[[Any, tuple[int, ...]], Any]], ...] = (
+    (Tensor, lambda value, _: weights_sha256({"": value.detach()})),
+    (np.ndarray | np.generic, lambda value, within: [str(value.dtype), described(value.tolist(), within)]),
+    (Mapping, lambda value, within: {str(key): described(one, within) for key, one in value.items()}),
+    (list | tuple, lambda value, within: [described(one, within) for one in value]),
+    (set | frozenset, lambda value, within: sorted(str(described(one, within)) for one in value)),
+    (partial, lambda value, within: described(["partial", value.func, value.args, value.keywords], within)),
+    (MethodType, lambda value, within: [described(value.__self__, within), value.__func__.__qualname__]),
+    (FunctionType, _function),
+    (nn.Module, _module),
+)
