@@ -244,3 +244,13 @@ def test_a_planner_that_breaks_the_rules_is_found_out(cuts, shares, message):
 def test_the_reference_for_waiting_alone_agrees():
     problem = paper_like()
     assert [alone(problem, k) for k in range(6)] == pytest.approx(whole_model_latency(problem))
+
+
+def test_splitfed_says_that_it_is_the_model_which_can_not_be_cut():
+    one = Client(name="one", compute=1e10, rate=1e7, samples=10)
+    tied = make_profile([10, 20, 30], [1e6, 2e6, 3e6], [5, 5, 0], ruled_out=(1, 2))
+    with pytest.raises(PlanError, match="'made' can't be cut anywhere: tied parameters"):
+        solve(Problem(tied, [one], Server(1e9), Session(epochs=1)), "splitfed")
+    single = make_profile([10], [1e6], [0])
+    with pytest.raises(PlanError, match="'made' has one layer and can't be cut"):
+        solve(Problem(single, [one], Server(1e9), Session(epochs=1)), "splitfed")

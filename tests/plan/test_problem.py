@@ -232,3 +232,9 @@ def test_activations_grow_with_the_batch_and_weights_do_not():
     assert problem(client(memory=300.0, batch_size=4), profile=profile).allowed.cuts(0).tolist() == [1, 2]
     with pytest.raises(PlanError, match="batch size 32"):
         problem(client(memory=300.0), profile=profile)
+
+
+@pytest.mark.parametrize("cuts", [3, "12", {1: 2}, None])
+def test_forbidden_cuts_must_be_a_list(cuts):
+    with pytest.raises(PlanError, match=r"client 'c1' has forbidden cuts .*, but must have a list"):
+        client(forbidden=cuts)

@@ -117,12 +117,20 @@ def _common_cuts(problem: Problem) -> Ints:
     masks = problem.allowed.masks[np.unique(problem.allowed.of)]
     common = np.flatnonzero(np.logical_and.reduce(masks[:, :-1], axis=0)) + 1
     if not common.size:
-        raise PlanError(
-            "SplitFed needs one cut that all clients may use, but their limits leave none in common"
-        )
+        raise PlanError(f"SplitFed needs one cut that all clients may use, but {_why_none(problem)}")
     if problem.server.compute == 0:
         raise PlanError("SplitFed needs a server with compute to share, but it has 0 FLOPS")
     return common
+
+
+def _why_none(problem: Problem) -> str:
+    """Why clients have no cut in common: often the model itself has none."""
+    reasons = [cut.ruled_out for cut in problem.profile.cuts[:-1]]
+    if not reasons:
+        return f"{problem.profile.model!r} has one layer and can't be cut"
+    if all(reasons):
+        return f"{problem.profile.model!r} can't be cut anywhere: {reasons[0]}"
+    return "their limits leave none in common"
 
 
 def _require(problem: Problem, cut: int, what: str) -> None:

@@ -1,6 +1,6 @@
 """Clients, one by one or as columns: a fleet of a million is a handful of arrays, not a million objects."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, overload
 
@@ -62,6 +62,11 @@ class Client:
             if value is not None and not (number and 1 <= value <= MOST):
                 name, shown = what.replace("_", " "), repr(value)[:30]
                 raise PlanError(f"client {self.name!r} has {name} {shown}, but must have {_whole(name)}")
+        if isinstance(self.forbidden, str | Mapping) or not isinstance(self.forbidden, Iterable):
+            shown = repr(self.forbidden)[:30]
+            raise PlanError(
+                f"client {self.name!r} has forbidden cuts {shown}, but must have a list of whole numbers"
+            )
         object.__setattr__(self, "forbidden", frozenset(self.forbidden))
 
 
