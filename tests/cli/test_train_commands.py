@@ -393,7 +393,7 @@ def test_verify_refuses_no_workers_as_train_does(cutwater, tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("1,c6,1 MFLOPS,1 MB/s", "has rows of client 'c6', but the scenario has no client of that name"),
+        ("1,c6,1 MFLOPS,1 MB/s", "has rows of client 'c6', but there is no client of that name"),
         ("1,c1,1 MFLOPS,1 MB/s,5", "line 2 has more cells than there are columns; remove ['5']"),
     ],
 )

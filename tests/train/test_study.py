@@ -10,7 +10,14 @@ from torch.utils.data import Dataset
 
 from cutwater.data.custom import from_datasets
 from cutwater.engine.local import run, sensible_workers, usable_cores
-from cutwater.errors import CutwaterError, DataError, RunError, ScenarioError
+from cutwater.errors import (
+    CutwaterError,
+    DataError,
+    FileFormatError,
+    PlanError,
+    RunError,
+    ScenarioError,
+)
 from cutwater.plan.problem import Session
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.train.choices import find_optimizer, named_loss
@@ -241,3 +248,48 @@ def test_the_fingerprint_sees_other_inputs_unless_they_are_drawn(noise, seen):
     )
     assert one == same
     assert (one != other) is seen
+
+
+def test_a_trace_of_a_client_that_is_not_there_is_refused(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("round,client,compute,rate\n1,ghost,1 kFLOPS,1 kB/s\n")
+    with pytest.raises(FileFormatError, match="rows of client 'ghost', but there is no client of that name"):
+        small_study(conditions={"change": "trace", "trace": str(path)})
+    with pytest.raises(FileFormatError, match="can't be read"):
+        small_study(conditions={"change": "trace", "trace": str(tmp_path / "none.csv")})
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"planner": "exakt"}, "there is no planner 'exakt': did you mean 'exact'"),
+        ({"planner_options": {"left": "none"}}, "planner 'exact' has no option 'left'"),
+    ],
+)
+def test_a_planner_that_is_not_there_is_refused_before_the_first_round(asked, said):
+    with pytest.raises(PlanError, match=said):
+        small_study(**asked)
+
+
+class Learned(nn.Module):
+    """A loss with a weight of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, output, labels):
+        return F.cross_entropy(output * self.temperature, labels)
+
+
+def test_a_loss_that_would_have_to_be_trained_is_refused():
+    with pytest.raises(RunError, match="the loss has a parameter 'temperature' that requires a gradient"):
+        small_study(loss=Learned())
+    fixed = Learned().requires_grad_(False)
+    assert run(small_study(loss=fixed, train={"rounds": 1}))[0].record.loss
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "", 0])
+def test_what_is_no_function_is_refused_as_a_loss(loss):
+    with pytest.raises(RunError, match=f"loss is {loss!r}, but must be a function"):
+        small_study(loss=loss)

@@ -76,13 +76,15 @@ def solve_by(problem: Problem, name: str, options: Mapping[str, Any]) -> Plan:
 
 def run(problem: Problem, name: str, /, **options: Any) -> Plan:
     """Only the planner itself, as it is timed; its plan may come without a lower bound."""
+    return planner_for(name, options)(problem, **options)
+
+
+def planner_for(name: str, options: Mapping[str, Any]) -> Planner:
+    """A planner by name; an option that it does not name is refused.
+
+    Its first parameter is the problem and no option.
+    """
     chosen = planner(name)
-    _check_options(name, chosen, options)
-    return chosen(problem, **options)
-
-
-def _check_options(name: str, chosen: Planner, options: dict[str, Any]) -> None:
-    """Refuse an option that the planner does not name; its first parameter is the problem and no option."""
     first, *rest = signature(chosen).parameters.values()
     known = [parameter.name for parameter in rest if parameter.kind in _BY_NAME]
     takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in rest)
@@ -91,6 +93,7 @@ def _check_options(name: str, chosen: Planner, options: dict[str, Any]) -> None:
             continue
         hint = suggest(option, known) if known else "it takes none"
         raise PlanError(f"planner {name!r} has no option {option!r}: {hint}")
+    return chosen
 
 
 def certify(problem: Problem, plan: Plan, bound: float | None = None) -> Plan:

@@ -104,6 +104,22 @@ def named_loss(name: str) -> Loss:
     return loss
 
 
+def check_loss_is_fixed(loss: Loss) -> None:
+    """Refuse what can't be called, and a loss that would have to be trained itself."""
+    if not callable(loss):
+        raise RunError(
+            f"loss is {loss!r}, but must be a function of output and labels; a name such as 'cross_entropy' "
+            "goes into TrainSettings(loss=...)"
+        )
+    parameters = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    for name, parameter in parameters:
+        if parameter.requires_grad:
+            raise RunError(
+                f"the loss has a parameter {name!r} that requires a gradient, but only the model is trained: "
+                "make it a parameter of the model, or set its requires_grad to False"
+            )
+
+
 def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> None:
     """Try the loss on two samples, so that one which does not fit is refused before the first round."""
     whole, _ = model.split(len(model))

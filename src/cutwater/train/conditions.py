@@ -180,8 +180,8 @@ def check_trace(path: str, clients: Iterable[str]) -> None:
     for client in read_trace(path).rows:
         if client not in known:
             raise FileFormatError(
-                f"{path} has rows of client {client!r}, but the scenario has no client of that name; use its "
-                f"names, such as {min(known)!r}"
+                f"{path} has rows of client {client!r}, but there is no client of that name; use the names "
+                f"that there are, such as {min(known)!r}"
             )
 
 

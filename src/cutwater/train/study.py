@@ -18,12 +18,19 @@ from cutwater.model.discover import layered
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import derive_seed, drawn_from
 from cutwater.plan.fleet import Client, Fleet
-from cutwater.plan.planners import solve_by
+from cutwater.plan.planners import planner_for, solve_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
 from cutwater.profile.values import Profile
-from cutwater.train.choices import find_device, find_optimizer, named_loss, optimizer_kind, try_loss
-from cutwater.train.conditions import Conditions, Estimates
+from cutwater.train.choices import (
+    check_loss_is_fixed,
+    find_device,
+    find_optimizer,
+    named_loss,
+    optimizer_kind,
+    try_loss,
+)
+from cutwater.train.conditions import Conditions, Estimates, check_trace
 from cutwater.train.fingerprint import digests, text_digest
 from cutwater.train.round import Outcome, play, under
 from cutwater.train.selection import select
@@ -78,14 +85,18 @@ class Study:
         what each cut costs (by default counted exactly).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings()
+        planner_for(planner, planner_options or {})
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
         _check_rounds(fleet, train)
+        if conditions is not None and conditions.trace is not None:
+            check_trace(conditions.trace, fleet.names)
         sizes = [int(count) for count in fleet.samples]
         partition = share_out.share_out(data, list(fleet.names), sizes, train.seed)
         trained = _trained(partition)
         _check_sessions(fleet, trained, session)
-        wanted = loss or named_loss(train.loss)
+        wanted = loss if loss is not None else named_loss(train.loss)
+        check_loss_is_fixed(wanted)
         find_optimizer(train)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
         _check_state(cut.module)
