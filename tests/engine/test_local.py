@@ -349,6 +349,8 @@ def test_closing_leaves_no_process_behind():
 def test_workers_must_be_positive():
     with pytest.raises(EngineError, match="workers is 0"):
         LocalEngine(job(), TestData(), 0)
+    with pytest.raises(EngineError, match=r"workers is 2\.5, but must be 1 or more, a whole number"):
+        LocalEngine(job(), TestData(), 2.5)
 
 
 @pytest.mark.parametrize(

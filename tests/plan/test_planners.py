@@ -254,3 +254,18 @@ def test_splitfed_says_that_it_is_the_model_which_can_not_be_cut():
     single = make_profile([10], [1e6], [0])
     with pytest.raises(PlanError, match="'made' has one layer and can't be cut"):
         solve(Problem(single, [one], Server(1e9), Session(epochs=1)), "splitfed")
+
+
+def test_a_planner_must_be_a_function_that_returns_a_plan(clean_registry):
+    with pytest.raises(PlanError, match="planner 'three' is 3, but must be a function of a Problem"):
+        register("three", 3)
+    register("none", lambda problem: None)
+    with pytest.raises(PlanError, match="planner 'none' returned NoneType, but must return a Plan"):
+        solve(paper_like(), "none")
+
+
+@pytest.mark.parametrize("cuts", [1.5, [1, 2, 3, 4, 5, float("nan")]])
+def test_a_cut_that_is_no_whole_number_is_refused_and_not_rounded(cuts):
+    problem = paper_like()
+    with pytest.raises(PlanError, match=r"gave a client cut (1\.5|nan), but a cut is a whole number"):
+        assemble(problem, "own", cuts, 1e9)

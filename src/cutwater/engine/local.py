@@ -26,8 +26,8 @@ class LocalEngine:
     """
 
     def __init__(self, job: Job, test: Sequence[Batch], workers: int = 1) -> None:
-        if workers < 1:
-            raise EngineError(f"workers is {workers}, but must be 1 or more")
+        if not isinstance(workers, int) or workers < 1:
+            raise EngineError(f"workers is {workers}, but must be 1 or more, a whole number")
         device = next((tensor.device.type for tensor in job.model.module.state_dict().values()), "cpu")
         if workers > 1 and device != "cpu":
             raise EngineError(f"workers is {workers}, but a model on {device} has one: set workers to 1")

@@ -38,6 +38,8 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 def register(name: str, planner: Planner) -> None:
     """Make a planner known under a name that is still free."""
+    if not callable(planner):
+        raise PlanError(f"planner {name!r} is {planner!r}, but must be a function of a Problem")
     if name in _PLANNERS:
         raise PlanError(f"there is a planner {name!r} already: register yours under another name")
     _PLANNERS[name] = planner
@@ -76,7 +78,13 @@ def solve_by(problem: Problem, name: str, options: Mapping[str, Any]) -> Plan:
 
 def run(problem: Problem, name: str, /, **options: Any) -> Plan:
     """Only the planner itself, as it is timed; its plan may come without a lower bound."""
-    return planner_for(name, options)(problem, **options)
+    plan = planner_for(name, options)(problem, **options)
+    if not isinstance(plan, Plan):
+        raise PlanError(
+            f"planner {name!r} returned {type(plan).__name__}, but must return a Plan, as "
+            "cutwater.plan.value.assemble makes it"
+        )
+    return plan
 
 
 def planner_for(name: str, options: Mapping[str, Any]) -> Planner:

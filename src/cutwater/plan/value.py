@@ -197,7 +197,7 @@ def assemble(
 ) -> Plan:
     """The Plan that follows from cuts and shares, checked against every constraint of eq. (21)."""
     count = len(problem)
-    cut_column = np.array(np.broadcast_to(np.asarray(cuts, dtype=np.int64), count))
+    cut_column = np.array(np.broadcast_to(_whole(planner, cuts), count))
     share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))
     _check_answer(problem, planner, cut_column, share_column)
     cut_column.flags.writeable = share_column.flags.writeable = False
@@ -214,6 +214,16 @@ def assemble(
         outcome=outcome,
         trace=trace,
     )
+
+
+def _whole(planner: str, cuts: ArrayLike) -> Ints:
+    given = np.asarray(cuts)
+    with np.errstate(invalid="ignore"):
+        whole: Ints = given.astype(np.int64)
+    if not (whole == given).all():
+        wrong = given[whole != given].flat[0]
+        raise PlanError(f"planner {planner!r} gave a client cut {wrong}, but a cut is a whole number")
+    return whole
 
 
 def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) -> None:
