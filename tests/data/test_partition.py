@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.data.partition import METHODS, PAPER_SIZES, partition
+from cutwater.data.partition import METHODS, PAPER_SIZES, Partition, partition
 from cutwater.errors import DataError
 
 
@@ -257,3 +257,35 @@ def test_labels_that_are_no_numbers_of_classes_are_refused(method):
     labels = np.array([0, 1, 10**13, 2] * 10)
     with pytest.raises(DataError, match="label 10000000000000; number them from 0 on"):
         partition(len(labels), labels, ["a", "b"], method=method)
+
+
+def test_a_partition_of_ones_own_gives_each_client_its_positions():
+    made = Partition.of({"a": [7, 3], "b": range(3), "c": np.array([9])})
+    assert [part.train.tolist() for part in (made["a"], made["b"], made["c"])] == [[3, 7], [0, 1, 2], [9]]
+    assert len(Partition.of({"a": range(8)}, local_test=0.25)["a"].test) == 2
+    made.check_fits(["a", "b", "c"], [2, 3, 1], 10)
+
+
+@pytest.mark.parametrize("held", [[], [0.5], [[1, 2]], ["1"]])
+def test_what_a_client_holds_must_be_a_list_of_positions(held):
+    with pytest.raises(DataError, match="client 'a' must hold a list of positions"):
+        Partition.of({"a": held})
+    with pytest.raises(DataError, match="a partition needs a client"):
+        Partition.of({})
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ({"a": [0, 1]}, "of the fleet differ in 'b'"),
+        ({"a": [0, 1], "b": [2], "x": [3]}, "of the fleet differ in 'x'"),
+        ({"b": [2], "a": [0, 1]}, "of the fleet are in another order"),
+        ({"a": [0, 1, 2], "b": [2]}, "client 'a' has samples 2, but the partition gives it 3"),
+        ({"a": [0, 10], "b": [2]}, "the partition has position 10, but there are samples 0 to 9"),
+        ({"a": [0, 2**40], "b": [2]}, "the partition has position 2147483647, but"),
+        ({"a": [0, -1], "b": [2]}, "the partition has position -1, but there are samples 0 to 9"),
+    ],
+)
+def test_a_partition_that_does_not_fit_is_refused(held, said):
+    with pytest.raises(DataError, match=said):
+        Partition.of(held).check_fits(["a", "b"], [2, 1], 10)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from cutwater.data.custom import from_datasets
+from cutwater.data.partition import Partition
 from cutwater.engine.local import run, sensible_workers, usable_cores
 from cutwater.errors import (
     CutwaterError,
@@ -293,3 +294,23 @@ def test_a_loss_that_would_have_to_be_trained_is_refused():
 def test_what_is_no_function_is_refused_as_a_loss(loss):
     with pytest.raises(RunError, match=f"loss is {loss!r}, but must be a function"):
         small_study(loss=loss)
+
+
+def test_a_partition_of_ones_own_is_trained_on_and_known_again():
+    clients = small_clients(2, samples=20)
+    own = Partition.of({"c0": range(20), "c1": range(50, 71)})
+    study = small_study(clients=clients, share_out=own)
+    assert study.partition is own
+    assert [step.record.weights_sha256 for step in run(study)] == [
+        step.record.weights_sha256 for step in run(study.with_planner("fedavg"))
+    ]
+    other = Partition.of({"c0": range(20), "c1": range(51, 72)})
+    assert small_study(clients=clients, share_out=other).fingerprint() != study.fingerprint()
+    with pytest.raises(DataError, match="differ in 'c2'"):
+        small_study(share_out=own)
+
+
+def test_a_study_and_its_rounds_print_without_their_weights():
+    study = small_study(train={"rounds": 1})
+    assert "tensor(" not in repr(study)
+    assert "tensor(" not in repr(run(study))

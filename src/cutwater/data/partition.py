@@ -10,7 +10,7 @@
 A partition is a pure function of its arguments: the same in every process, on every machine.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -63,6 +63,35 @@ class Partition:
     local_test: float
     """The part of a client's samples that is kept for its own tests."""
     seed: int
+
+    @classmethod
+    def of(
+        cls, held: Mapping[str, Sequence[int] | Indices], *, local_test: float = 0.0, seed: int = 0
+    ) -> "Partition":
+        """A partition of one's own: the positions in the training set that each client holds."""
+        columns = [np.asarray(positions) for positions in held.values()]
+        for client, column in zip(held, columns, strict=True):
+            if column.ndim != 1 or not len(column) or column.dtype.kind not in "iu":
+                raise DataError(f"client {client!r} must hold a list of positions in the training set")
+        if not columns or not 0 <= local_test < 1:
+            raise DataError("a partition needs a client, and a local_test of at least 0 and below 1")
+        order = np.clip(np.concatenate(columns), -1, 2**31 - 1).astype(np.int32)
+        return cls("own", tuple(held), order, np.cumsum([*map(len, columns)]), float(local_test), seed)
+
+    def check_fits(self, clients: Sequence[str], samples: Sequence[int], total: int) -> None:
+        """Refuse a partition of other clients, or of more samples than there are."""
+        if self.clients != tuple(clients):
+            odd = next((n for n in (*clients, *self.clients) if (n in clients) != (n in self.clients)), None)
+            what = "are in another order" if odd is None else f"differ in {odd!r}"
+            raise DataError(f"the clients of the partition and of the fleet {what}: use the same for both")
+        for client, said, held in zip(clients, samples, np.diff(self.ends, prepend=0), strict=True):
+            if said != held:
+                raise DataError(
+                    f"client {client!r} has samples {said}, but the partition gives it {held}: say so"
+                )
+        if self.order.min() < 0 or self.order.max() >= total:
+            wrong = int(self.order.min() if self.order.min() < 0 else self.order.max())
+            raise DataError(f"the partition has position {wrong}, but there are samples 0 to {total - 1}")
 
     def __getitem__(self, client: str) -> Part:
         """The samples of a client; split into training and tests when they are asked for."""

@@ -7,7 +7,13 @@ from cutwater.train.session import Result, Score, State, Task
 
 
 class Engine(Protocol):
-    """Carries out the sessions of a round. Results may come in any order and do not depend on it."""
+    """Carries out the sessions of a round. Results may come in any order and do not depend on it.
+
+    The bits of a session depend on the number of torch's threads: with one (``torch.set_num_threads(1)``, as
+    all engines here do it) they are those of :class:`cutwater.engine.local.LocalEngine`.
+    :func:`cutwater.train.session.run_session` is a whole session in this process; rounds are trained by
+    :func:`cutwater.train.run.rounds`.
+    """
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """Train every task from the global state; a result is valid until the next is asked for."""

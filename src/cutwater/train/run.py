@@ -47,7 +47,7 @@ class Progress:
 
     round: int
     """The last round that is done."""
-    state: State
+    state: State = field(repr=False)
     """w: the global weights."""
     estimates: Estimates
     virtual_seconds: float = 0.0

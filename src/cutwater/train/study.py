@@ -45,13 +45,13 @@ TEST_BATCH = 256
 class Study:
     """A federated training, complete but for the engine that carries it out. Make it with :meth:`of`."""
 
-    model: Layered
+    model: Layered = field(repr=False)
     """The layers; engines load weights into them and train in place."""
-    initial: State
+    initial: State = field(repr=False)
     """A copy of the weights that the model came with."""
-    profile: Profile
+    profile: Profile = field(repr=False)
     data: Data
-    partition: Partition
+    partition: Partition = field(repr=False)
     fleet: Fleet
     """The clients; ``samples`` is what each trains on, n_k, so that plan and clock count the real work."""
     server: Server
@@ -72,7 +72,7 @@ class Study:
         session: Session,
         *,
         train: TrainSettings | None = None,
-        share_out: DataSettings | None = None,
+        share_out: DataSettings | Partition | None = None,
         conditions: ConditionSettings | None = None,
         loss: Loss | None = None,
         profile: Profile | None = None,
@@ -81,8 +81,8 @@ class Study:
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
-        ``share_out`` says how the data is spread over the clients (by default evenly by class), ``profile``
-        what each cut costs (by default counted exactly).
+        ``share_out`` says how the data is spread over the clients (by default evenly by class), or is a
+        partition of your own, ``profile`` says what each cut costs (by default counted exactly).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings()
         planner_for(planner, planner_options or {})
@@ -91,8 +91,7 @@ class Study:
         _check_rounds(fleet, train)
         if conditions is not None and conditions.trace is not None:
             check_trace(conditions.trace, fleet.names)
-        sizes = [int(count) for count in fleet.samples]
-        partition = share_out.share_out(data, list(fleet.names), sizes, train.seed)
+        partition = _partition(share_out, data, fleet, train.seed)
         trained = _trained(partition)
         _check_sessions(fleet, trained, session)
         wanted = loss if loss is not None else named_loss(train.loss)
@@ -247,6 +246,14 @@ def _amount(client: Client, session: Session) -> dict[str, Any]:
     source = client if own else session
     size = client.batch_size or session.batch_size
     return {"epochs": source.epochs, "steps": source.steps, "batch_size": size}
+
+
+def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:
+    names, sizes = list(fleet.names), [int(count) for count in fleet.samples]
+    if isinstance(share_out, DataSettings):
+        return share_out.share_out(data, names, sizes, seed)
+    share_out.check_fits(names, sizes, len(data.train))
+    return share_out
 
 
 def _trained(partition: Partition) -> NDArray[np.int64]:
