@@ -50,18 +50,23 @@ class Step:
 
 
 def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
-    """First-order values of one step of everything."""
+    """First-order values of one step of everything.
+
+    A step changes a time in proportion to 1 / (what there is + the step), which is taken as it is: to first
+    order in the step itself, a large one would save more than the round takes.
+    """
     per_flops, effect = plan.marginal
     fleet, phases = problem.fleet, plan.phases
-    upward = (phases.smashed_upload + phases.model_upload) / fleet.up
-    downward = (phases.gradient_download + phases.model_download) / fleet.down
+    upward = (phases.smashed_upload + phases.model_upload) / (fleet.up + step.rate)
+    downward = (phases.gradient_download + phases.model_download) / (fleet.down + step.rate)
     link = step.rate * effect * (upward + downward)
-    device = step.compute * effect * phases.client / fleet.compute
+    device = step.compute * effect * phases.client / (fleet.compute + step.compute)
+    more = step.compute * (problem.server.compute / (problem.server.compute + step.compute))
 
     def change(kind: Kind, client: str | None, amount: float, saved: float) -> Change:
         return Change(kind, client, amount, float(saved), plan.latency - float(saved), "analytic")
 
-    changes = [change("server compute", None, step.compute, per_flops * step.compute)]
+    changes = [change("server compute", None, step.compute, per_flops * more)]
     for k, name in enumerate(plan.names):
         changes.append(change("link", name, step.rate, link[k]))
         changes.append(change("device compute", name, step.compute, device[k]))
