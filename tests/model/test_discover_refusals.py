@@ -152,3 +152,28 @@ def test_random_numbers_that_torch_does_not_draw_are_refused():
 
     with pytest.raises(ModelError, match="Game draws from the random generators of Python or NumPy"):
         cutwater.layered(Game(), VECTORS)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_a_scripted_module_is_refused_with_the_way_out():
+    with pytest.raises(ModelError, match="Sequential is a scripted module, which can't be taken apart"):
+        cutwater.layered(torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), torch.ones(2, 2))
+
+
+class HalfPrecise(nn.Module):
+    """A context in forward, which no trace keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 12), nn.Linear(12, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.first(x)
+        return self.last(x.float())
+
+
+def test_a_line_of_this_package_is_never_blamed():
+    with pytest.raises(ModelError, match="HalfPrecise can't be taken apart") as refused:
+        cutwater.layered(HalfPrecise(), torch.randn(2, 6))
+    assert "discover.py" not in str(refused.value)

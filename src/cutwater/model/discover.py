@@ -53,6 +53,11 @@ def layered(
     """
     if granularity not in GRANULARITIES:
         raise ModelError(f"granularity is {granularity!r}, but must be 'block' or 'fine'")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            f"{module.original_name} is a scripted module, which can't be taken apart: give the nn.Module "
+            "that it was made from"
+        )
     if layers is not None or not isinstance(module, nn.Module) or type(module) is nn.ModuleList:
         return explicit_chain(module, layers, example_inputs)
     if is_row(module) and granularity == "block":

@@ -15,7 +15,8 @@ from cutwater.model.discovery.trace_fx import DrawError
 from cutwater.model.discovery.verify import MismatchError, first_line
 
 _TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+"""This package: where it notices that something is wrong is never the place that is."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
@@ -100,7 +101,7 @@ def _lines(error: BaseException) -> list[tuple[str, int]]:
 
 
 def _is_users(name: str) -> bool:
-    if name.startswith(("<", _TORCH, _HERE)):
+    if name.startswith(("<", _TORCH, _OURS)):
         return False
     return "site-packages" in name or not name.startswith(_LIBRARY)
 
