@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -151,7 +151,7 @@ class Score:
     samples: int
     right: int
     answers: int
-    """Labels that could be right: samples, or tokens of sequences; 0 where labels are not classes."""
+    """Labels that could be right: samples, or tokens but for padding; 0 where labels are not classes."""
 
 
 def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
@@ -179,8 +179,17 @@ def _score(loss: Loss, output: Any, labels: Tensor) -> Score:
     classes = _classes_dim(loss, logits, labels)
     if classes is None:
         return Score(total, len(labels), 0, 0)
-    right = int((logits.argmax(dim=classes) == labels).sum())
-    return Score(total, len(labels), right, labels.numel())
+    asked = _asked(loss, labels, logits.shape[classes])
+    right = int(((logits.argmax(dim=classes) == labels) & asked).sum())
+    return Score(total, len(labels), right, int(asked.sum()))
+
+
+def _asked(loss: Loss, labels: Tensor, classes: int) -> Tensor:
+    """Which labels count: padding has one that is no class (-100, say), or the one that the loss ignores."""
+    given = loss.keywords if isinstance(loss, partial) else getattr(loss, "__dict__", {})
+    asked = (labels >= 0) & (labels < classes)
+    ignored = given.get("ignore_index")
+    return asked if ignored is None else asked & (labels != ignored)
 
 
 def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
@@ -193,7 +202,8 @@ def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
         return None
     # One number for each label has no largest: a lone logit says yes or no by its sign.
     fitting = [dim for dim in (1, -1) if shape[dim] > 1 and _without(shape, dim) == labels.shape]
-    torchs = loss is nn.functional.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
+    inner = loss.func if isinstance(loss, partial) else loss
+    torchs = inner is nn.functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
     if len(fitting) == 2 and not torchs:
         return -1
     return fitting[0] if fitting else None
