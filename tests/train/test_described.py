@@ -1,5 +1,6 @@
 """A run goes on only with the loss and the model that it began with, weights or not."""
 
+import logging
 from functools import partial
 from types import SimpleNamespace
 
@@ -76,6 +77,7 @@ LOSSES = {
     "constant": written_in,
     "object": lambda change: Weighted(np.array([1.0, change, 1.0])),
     "object's number": lambda change: Weighted(np.float32(change)),
+    "object's method": lambda change: Weighted(torch.tensor(float(change))).__call__,
     "object's object": lambda change: Weighted(None, gamma={"of": [1, change]}),
 }
 
@@ -90,6 +92,16 @@ def test_a_loss_is_known_by_the_plain_globals_that_it_reads(monkeypatch):
     before = described(reads_a_global)
     monkeypatch.setitem(globals(), "SMOOTHING", 0.2)
     assert described(reads_a_global) != before
+
+
+def test_what_an_object_inside_a_loss_leads_to_does_not_matter():
+    loss = Weighted(None)
+    loss.log = logging.getLogger("of a loss")
+    before = described(loss)
+    for name in ("another", "of a loss.below"):
+        logging.getLogger(name).isEnabledFor(logging.INFO)
+    loss.log.info("its cache fills")
+    assert described(loss) == before
 
 
 def test_what_a_loss_of_torch_is_called_says_all():

@@ -31,9 +31,7 @@ def described(value: Any, within: tuple[int, ...] = ()) -> Any:
         if isinstance(value, kind):
             return describe(value, (*within, id(value)))
     # A built-in function has a name of its own, as a class has; another object is one of its class.
-    name = getattr(value, "__qualname__", None)
-    attributes = getattr(value, "__dict__", {})
-    return name or [type(value).__qualname__, described(attributes, (*within, id(value)))]
+    return getattr(value, "__qualname__", None) or _object(value, within)
 
 
 def trained(model: nn.Module) -> list[str]:
@@ -81,6 +79,14 @@ def _module(module: nn.Module, within: tuple[int, ...]) -> Any:
     return [type(module).__qualname__, *(described(held, within) for held in (own, tensors, parts))]
 
 
+def _object(value: Any, within: tuple[int, ...]) -> Any:
+    """An object by its attributes; one inside another may lead anywhere (a logger), so by the plain ones."""
+    held = getattr(value, "__dict__", {})
+    if within:
+        held = {key: one for key, one in held.items() if _is_telling(key, one)}
+    return [type(value).__qualname__, described(held, (*within, id(value)))]
+
+
 def _own(module: nn.Module) -> dict[str, Any]:
     return {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
 
@@ -105,6 +111,12 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return all(_is_plain(one) for one in value)
     return isinstance(value, _PLAIN)
+
+
+def _is_telling(name: str, value: Any) -> bool:
+    if name.startswith("_") and isinstance(value, Mapping | list | set):
+        return False  # a cache, more often than not
+    return _is_plain(value) or isinstance(value, Tensor | np.ndarray | np.generic)
 
 
 def _is_filled(cell: Any) -> bool:
