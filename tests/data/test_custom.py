@@ -209,3 +209,9 @@ def test_a_function_by_name_is_called_with_the_options():
 def test_a_function_that_is_no_source_is_refused_by_name(source, options, reason):
     with pytest.raises(DataError, match=reason):
         load(source, options=options)
+
+
+@pytest.mark.parametrize("sample", [({"ids": 1, "mask": 1}, 0), {"ids": 1, "mask": 1, "labels": 0}])
+def test_values_by_name_are_refused_with_the_order_that_is_wanted(sample):
+    with pytest.raises(DataError, match=r"sample 0 of .* has values by name \(ids, mask.*in the order that"):
+        from_datasets([sample], [sample])

@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +65,12 @@ class DatasetSamples:
             raise DataError(
                 f"sample {index} of {self._name} can't be read ({_told(error)}); mend it or leave it out"
             ) from error
+        named = next((one for one in (item, *_members(item)) if isinstance(one, Mapping)), None)
+        if named is not None:
+            raise DataError(
+                f"sample {index} of {self._name} has values by name ({', '.join(map(str, named))}), but must "
+                "be (input, …, label), with the inputs in the order that the model's forward takes them"
+            )
         if not isinstance(item, tuple | list) or len(item) < 2:
             raise DataError(
                 f"sample {index} of {self._name} is {type(item).__name__}, but must be (input, label) or "
@@ -117,6 +123,10 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
     raise DataError(
         f"{source} returned {type(made).__name__}, but must return (train, test) datasets or a cutwater Data"
     )
+
+
+def _members(item: Any) -> Sequence[Any]:
+    return item if isinstance(item, tuple | list) else ()
 
 
 def _told(error: Exception) -> str:
