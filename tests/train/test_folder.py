@@ -150,14 +150,14 @@ def test_a_folder_with_a_run_needs_resume(study, whole):
     ids=["planner", "server", "seed", "deadline", "conditions"],
 )
 def test_the_run_of_another_scenario_is_refused_and_what_differs_named(study, whole, change, named):
-    with pytest.raises(RunError, match=rf"holds a run of another scenario \(another {named}\), which"):
+    with pytest.raises(RunError, match=rf"holds a run of another scenario \(they differ in {named}\), which"):
         run(change(study), whole, resume=True)
 
 
 def test_more_rounds_of_a_schedule_that_runs_down_need_its_horizon(tmp_path):
     study = small_study(train={"schedule": "cosine", "rounds": 2})
     run(study, tmp_path / "run")
-    with pytest.raises(RunError, match=r"another train.horizon; to train longer, set horizon"):
+    with pytest.raises(RunError, match=r"differ in train.horizon; to train longer, set horizon"):
         run(rounds(study, 3), tmp_path / "run", resume=True)
     longer = replace(study, train=replace(study.train, rounds=3, horizon=2))
     assert len(run(longer, tmp_path / "run", resume=True)) == 1

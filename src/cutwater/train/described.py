@@ -1,13 +1,13 @@
 """What a loss or a model is besides its weights, as plain values: a digest of them tells two apart.
 
-Nothing is run. A function is known by its name and by the values that it carries: defaults, what it closes
-over, the numbers and texts written in it, and the plain globals that it reads.
+Nothing is run. A function is known by its name and by the values that it carries: its defaults and what it
+closes over. Its code is not looked at, as little as a model's: to mend a word in it must not end a run.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,9 @@ def described(value: Any, within: tuple[int, ...] = ()) -> Any:
     return getattr(value, "__qualname__", None) or _object(value, within)
 
 
-def trained(model: nn.Module) -> list[str]:
-    """The parameters that training changes; the others are frozen."""
-    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+def frozen(model: nn.Module) -> list[str]:
+    """The parameters that training leaves alone."""
+    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -55,9 +55,6 @@ def without_addresses(text: str) -> str:
 
 
 def _function(function: FunctionType, within: tuple[int, ...]) -> Any:
-    name = function.__qualname__
-    if function.__module__.partition(".")[0] == "torch":
-        return name  # what torch writes in its functions is a matter of its release
     cells = function.__closure__ or ()
     carried = {
         "defaults": [function.__defaults__ or (), function.__kwdefaults__ or {}],
@@ -66,10 +63,8 @@ def _function(function: FunctionType, within: tuple[int, ...]) -> Any:
             for key, cell in zip(function.__code__.co_freevars, cells, strict=True)
             if _is_filled(cell)
         },
-        "written": sorted(_written(function.__code__, function.__doc__)),
-        "globals": {key: one for key, one in _globals(function).items() if _is_plain(one)},
     }
-    return [name, described(carried, within)]
+    return [function.__qualname__, described(carried, within)]
 
 
 def _module(module: nn.Module, within: tuple[int, ...]) -> Any:
@@ -89,20 +84,6 @@ def _object(value: Any, within: tuple[int, ...]) -> Any:
 
 def _own(module: nn.Module) -> dict[str, Any]:
     return {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
-
-
-def _written(code: CodeType, text: str | None) -> set[str]:
-    """The fractions and texts in a function's code; whole numbers are kept elsewhere in newer Pythons."""
-    found = {repr(one) for one in code.co_consts if isinstance(one, float | str) and one != text}
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            found |= _written(inner, None)
-    return found
-
-
-def _globals(function: FunctionType) -> dict[str, Any]:
-    names = function.__code__.co_names
-    return {name: function.__globals__[name] for name in names if name in function.__globals__}
 
 
 def _is_plain(value: Any) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cutwater.data.values import ArraySamples, Samples
 from cutwater.model.randomness import drawn_from
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.described import described, settings, trained, without_addresses
+from cutwater.train.described import described, frozen, settings, without_addresses
 
 if TYPE_CHECKING:
     from cutwater.train.study import Study
@@ -54,7 +54,7 @@ def digests(study: "Study") -> dict[str, str]:
         "held": [_digest(held.order), held.ends.tolist()],
         "weights": weights_sha256(study.initial),
         "layers": [layer.name for layer in study.model.layers],
-        "trained": trained(study.model.module),
+        "frozen parameters": frozen(study.model.module),
         "buffers": weights_sha256(study.model.unsaved),
         # What has no weights shows here (dropout's rate, say).
         "modules": [without_addresses(repr(study.model.module)), settings(study.model.module)],

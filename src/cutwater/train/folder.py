@@ -169,7 +169,7 @@ def _difference(known: object, study: Study) -> str:
     if not differ:
         return "or of another release"
     # The first are what a person writes; the rest (weights, say) mostly follows from it.
-    text = f"another {', '.join(differ[:3])}{' …' if differ[3:] else ''}"
+    text = f"they differ in {', '.join(differ[:3])}{' …' if differ[3:] else ''}"
     if "train.horizon" in differ:
         text += (
             f"; to train longer, set horizon to the rounds over which its {study.train.schedule} runs down"
