@@ -129,6 +129,14 @@ def test_the_stamp_changes_with_every_round_and_only_then(tmp_path):
     assert stamp(Folder(run)) != before
 
 
+def test_a_whole_number_that_no_float_holds_is_left_out(tmp_path):
+    run = write_run(tmp_path / "run", rounds=1)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"round": 2, "accuracy": 10**400, "loss": -(10**400), "bytes_up": 3}) + "\n")
+    shown = run_data("run", Folder(run))["lines"][-1]
+    assert (shown["accuracy"], shown["loss"], shown["bytes_up"]) == (None, None, 3)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

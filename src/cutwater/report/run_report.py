@@ -5,6 +5,7 @@ brought to its type or left out, so that the page can rely on what it gets.
 """
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -238,8 +239,9 @@ def _plain(value: Any, depth: int = 4) -> Any:
 
 
 def _number(value: object) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if good else None  # type: ignore[return-value] # checked in the line above
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= sys.float_info.max else None  # a longer whole number fits no float
 
 
 def _whole(value: object) -> int | None:
