@@ -167,6 +167,8 @@ def test_a_users_model_comes_from_the_current_folder(run, tmp_path, monkeypatch)
         ("cnn --optimizer lion", "no optimizer 'lion'"),
         ("cnn --option depth", "name=value"),
         ("cnn --option depth=3", "no option 'depth'"),
+        (f"cnn --option depth={'9' * 5000}", "no option 'depth'"),
+        (f"cnn --option depth={'[' * 100_000}", "no option 'depth'"),
         ("cnn --option classes=3", "use --classes"),
         ("cnn --option device=cpu", "option 'device=cpu' is no option of a model"),
         ("cnn --option batch=3", "option 'batch=3' is no option of a model"),

@@ -60,6 +60,21 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
+def read_option(text: str, example: str, refused: type[CutwaterError]) -> tuple[str, Any]:
+    """An --option as name=value; a value that is JSON is read as such, any other is text.
+
+    >>> read_option("leftover=none", "", CutwaterError), read_option("depth=24", "", CutwaterError)
+    (('leftover', 'none'), ('depth', 24))
+    """
+    key, equals, value = text.partition("=")
+    if not (key.isidentifier() and equals):
+        raise refused(f"option {text!r} can't be read: write name=value, such as {example}")
+    try:
+        return key, json.loads(value)
+    except (ValueError, RecursionError):  # not JSON, or a number or nesting that Python gives up on
+        return key, value
+
+
 def complain(error: CutwaterError) -> None:
     """One sentence on stderr."""
     err.print(f"cutwater: {error}", style="red", markup=False, soft_wrap=True)

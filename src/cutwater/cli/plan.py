@@ -1,6 +1,5 @@
 """`cutwater plan`: each client's cut and share of the server, and how good that is."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import print_json, read_option
 from cutwater.errors import PlanError
 from cutwater.jsonfile import write_json
 from cutwater.units import show_compute, show_seconds
@@ -48,7 +47,7 @@ def plan(
     from cutwater.plan.planners import solve_by
     from cutwater.scenario.file import load_scenario
 
-    options = dict(read_option(text) for text in option or ())
+    options = planner_options(option)
     result = solve_by(load_scenario(scenario).problem(), planner, options)
     if out is not None:
         write_json(out, result.to_json())
@@ -58,15 +57,9 @@ def plan(
         _show(result)
 
 
-def read_option(text: str) -> tuple[str, Any]:
-    """A planner's option, as name=value."""
-    key, equals, value = text.partition("=")
-    if not (key.isidentifier() and equals):
-        raise PlanError(f"option {text!r} can't be read: write name=value, such as leftover=none")
-    try:
-        return key, json.loads(value)
-    except (ValueError, RecursionError):  # not JSON, or a number or nesting that Python gives up on
-        return key, value
+def planner_options(given: list[str] | None) -> dict[str, Any]:
+    """A planner's options, each as name=value."""
+    return dict(read_option(text, "leftover=none", PlanError) for text in given or ())
 
 
 def _show(plan: "Plan") -> None:

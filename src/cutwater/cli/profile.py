@@ -1,6 +1,5 @@
 """`cutwater profile`: what every cut of a model costs."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress
+from cutwater.cli.common import print_json, progress, read_option
 from cutwater.errors import ModelError
 from cutwater.jsonfile import write_json
 from cutwater.profile.options import check_option
@@ -92,14 +91,9 @@ def as_json(profile: "Profile", fit: "Fit", measured: "Measurement | None") -> d
 
 
 def _option(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not (key.isidentifier() and equals):
-        raise ModelError(f"option {text!r} can't be read: write name=value, such as depth=24")
+    key, value = read_option(text, "depth=24", ModelError)
     check_option(key, f"option {text!r}")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    return key, value
 
 
 def _measure(profile: "Profile", repetitions: int, options: dict[str, Any]) -> "Measurement":

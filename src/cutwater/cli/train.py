@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json, ScenarioFile, read_option
+from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.rounds import Display, percent
 from cutwater.errors import PlanError, RunError
 from cutwater.units import show_seconds, show_size
@@ -58,7 +58,7 @@ def train(
     from cutwater.train.summary import summary
 
     _check_name(run)
-    options = dict(read_option(text) for text in option or ())
+    options = planner_options(option)
     text, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
     board = _tensorboard(run) if tensorboard else None
     display = Display(study.train.rounds)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
-from cutwater.cli.plan import Json, ScenarioFile, read_option
+from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.train import Workers, load_study
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def verify(
 
     Example: cutwater verify examples/digits.toml --rounds 5
     """
-    options = dict(read_option(text) for text in option or ())
+    options = planner_options(option)
     _, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
     checks = _run(study, rounds, workers)
     good = all(check.agrees for check in checks)
