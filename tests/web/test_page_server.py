@@ -270,6 +270,7 @@ def test_without_a_host_the_server_listens_on_loopback_alone(server):
         (["--runs", "nowhere"], "nowhere is no folder"),
         (["--profiles", "nowhere"], "nowhere is no folder"),
         (["--host", "256.1.1.1"], "can't listen on 256.1.1.1"),
+        (["--host", "a..b"], "can't listen on a..b"),
     ],
 )
 def test_a_mistake_at_the_start_is_one_sentence(arguments, sentence):

@@ -43,13 +43,16 @@ def listen(host: str | None, port: int) -> Listening:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(64)  # who opens the link before the server is up waits instead of being refused
-    except OSError as error:
-        raise EngineError(
-            f"can't listen on {name} port {port} ({error.strerror or error}): try another --port, or 0"
-        ) from error
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(64)  # who opens the link before the server is up waits instead of being refused
+        except OSError:
+            bound.close()
+            raise
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
+        why = getattr(error, "strerror", None) or error
+        raise EngineError(f"can't listen on {name} port {port} ({why}): try another --port, or 0") from error
     return Listening(bound, name, token)
 
 

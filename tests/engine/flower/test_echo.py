@@ -31,6 +31,12 @@ def test_nobody_there_is_one_sentence():
         probe_link("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("host", ["a" * 70, "a..b"])
+def test_a_name_that_no_host_can_have_is_one_sentence(host):
+    with pytest.raises(EngineError, match="can't be probed"):
+        probe_link(host, 1)
+
+
 def test_a_server_outlives_garbage_and_leaves_no_thread():
     before = threading.active_count()
     with EchoServer() as server:

@@ -131,7 +131,7 @@ def probe_link(
             rest = min(trips)
             up = _timed(line, bytes_, 0, clock) - rest
             down = _timed(line, 0, bytes_, clock) - rest
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
         raise EngineError(f"{host}:{port} can't be probed: {error}; is a server listening there?") from error
     return Link(8 * bytes_ / max(up, 1e-9), 8 * bytes_ / max(down, 1e-9), rest, found)
 
