@@ -16,6 +16,7 @@ pytest.importorskip(
 
 from typer.testing import CliRunner
 
+from cutwater.cli.fleet import news
 from cutwater.cli.main import app
 from cutwater.engine.flower.echo import EchoServer
 from cutwater.engine.flower.processes import TOKEN
@@ -80,6 +81,13 @@ def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how
     assert child.wait(60) == 130
     assert fleet_processes(tmp_path) == []
     assert list(tmp_path.glob("cutwater-*")) == []
+
+
+def test_a_round_is_told_with_the_accuracy_it_has():
+    row = {"round": 3, "failed": None, "actual_seconds": 2.5, "accuracy": 0.5}
+    assert news(row) == "round 3: 2.5 s, accuracy 50.0 %"
+    assert news(row | {"accuracy": None}) == "round 3: 2.5 s"
+    assert news(row | {"failed": "1 of 3 clients were done"}) == "round 3: 1 of 3 clients were done"
 
 
 def write_run(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -14,6 +14,7 @@ from cutwater.cli.audit import show
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import ScenarioFile
+from cutwater.cli.rounds import percent
 from cutwater.errors import EngineError, RunError
 from cutwater.units import show_seconds
 
@@ -87,10 +88,7 @@ def _run(
         nonlocal seen
         rows = read(metrics)
         for row in rows[seen:]:
-            how = (
-                row["failed"] or f"{show_seconds(row['actual_seconds'])}, accuracy {row['accuracy'] or 0:.1%}"
-            )
-            _say(f"{planner}, round {row['round']}: {how}")
+            _say(f"{planner}, {news(row)}")
         seen = max(seen, len(rows))
 
     _say(f"training with planner {planner}")
@@ -100,6 +98,14 @@ def _run(
     if not rows or rows[-1]["round"] < (rounds or nodes.rounds):
         raise EngineError(f"the run ended after {len(rows)} rounds: {nodes.complaint(planner)}")
     return audit(folder)
+
+
+def news(row: Mapping[str, Any]) -> str:
+    """A line of metrics.jsonl for people; a round that was not tested has no accuracy."""
+    if row["failed"]:
+        return f"round {row['round']}: {row['failed']}"
+    accuracy = "" if row["accuracy"] is None else f", accuracy {percent(row['accuracy'])}"
+    return f"round {row['round']}: {show_seconds(row['actual_seconds'])}{accuracy}"
 
 
 def _print(found: "dict[str, tuple[RoundAudit, ...]]", json_: bool) -> None:
