@@ -4,6 +4,8 @@ import json
 import math
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -359,6 +361,13 @@ def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path
     assert steps[-1].record.weights_sha256 == whole[-1].record.weights_sha256
     measured = json.loads((tmp_path / "run" / "measured" / "00003.json").read_text())
     assert {client["name"] for client in measured["clients"]} == set(EVERYBODY)
+
+
+def test_a_run_that_is_over_leaves_its_folder_to_other_processes(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1), run_dir=str(tmp_path / "run"))
+    serve(grid_of(given), "r1", given)
+    lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    subprocess.run([sys.executable, "-c", lock, str(tmp_path / "run" / ".lock")], check=True)
 
 
 def test_plans_follow_what_was_measured(tmp_path):

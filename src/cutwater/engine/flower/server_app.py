@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
 from cutwater.jsonfile import write_json
 from cutwater.train.folder import RunFolder, open_run
-from cutwater.train.run import Step, start
+from cutwater.train.run import Progress, Step, start
 from cutwater.train.study import Study
 
 log = logging.getLogger("flwr")
@@ -53,46 +54,56 @@ def serve(
     """All rounds of a run that are left, each kept before the next begins."""
     torch.set_num_threads(1)
     study = study or study_for(settings)
-    folder = _folder(study, settings)
-    progress, notes = folder.progress(study) if folder else (start(study), ())
-    for note in notes:
-        say(note)
-    if progress.round:
-        say(f"going on after round {progress.round}")
-    hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
-    server = StreamServer(
+    with ExitStack() as held:
+        folder = _folder(study, settings)
+        if folder is not None:
+            held.callback(folder.close)
+        progress, notes = folder.progress(study) if folder else (start(study), ())
+        for note in notes:
+            say(note)
+        if progress.round:
+            say(f"going on after round {progress.round}")
+        hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
+        held.callback(hosting.close)
+        server = held.enter_context(_stream(hosting, settings))
+        deployment = Deployment(
+            study,
+            grid,
+            server,
+            hosting,
+            run=run,
+            identity=identity(study, settings),
+            emulate=settings.emulate,
+            say=say,
+            clock=clock,
+        )
+        if progress.round < study.train.rounds:
+            deployment.roster.wait(settings.wait)
+        return _train(deployment, progress, folder, say)
+
+
+def _stream(hosting: Hosting, settings: Settings) -> StreamServer:
+    return StreamServer(
         hosting,
         host=settings.stream_host,
         port=settings.stream_port,
         advertise=settings.stream_address or None,
     )
+
+
+def _train(
+    deployment: Deployment, progress: Progress, folder: RunFolder | None, say: Callable[[str], None]
+) -> list[Step]:
     steps: list[Step] = []
-    last = study.train.rounds
-    try:
-        with server:
-            rounds = Deployment(
-                study,
-                grid,
-                server,
-                hosting,
-                run=run,
-                identity=identity(study, settings),
-                emulate=settings.emulate,
-                say=say,
-                clock=clock,
-            )
-            if progress.round < last:
-                rounds.roster.wait(settings.wait)
-            while progress.round < last:
-                step, measured = rounds.round(progress, last)
-                if folder is not None:
-                    write_json(folder.path / "measured" / f"{measured.round:05d}.json", measured.to_json())
-                    folder.save(step)
-                say(_line(step, last))
-                progress = step.progress
-                steps.append(step)
-    finally:
-        hosting.close()
+    last = deployment.study.train.rounds
+    while progress.round < last:
+        step, measured = deployment.round(progress, last)
+        if folder is not None:
+            write_json(folder.path / "measured" / f"{measured.round:05d}.json", measured.to_json())
+            folder.save(step)
+        say(_line(step, last))
+        progress = step.progress
+        steps.append(step)
     return steps
 
 
