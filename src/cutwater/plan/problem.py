@@ -55,6 +55,13 @@ class Session:
                     f"the session has {what} {shown}, but must have a whole number from 1 to {MOST:,}"
                 )
 
+    def of(self, client: Client) -> "Session":
+        """How much one client trains: by its own numbers where it has any, else by these."""
+        own = client.epochs is not None or client.steps is not None
+        source = client if own else self
+        size = client.batch_size or self.batch_size
+        return Session(epochs=source.epochs, steps=source.steps, batch_size=size)
+
 
 @dataclass(frozen=True)
 class Costs:

@@ -12,7 +12,7 @@ from torch import nn
 
 from cutwater.data.batches import batches, check_session
 from cutwater.data.partition import Partition
-from cutwater.data.values import ArraySamples, Data, Indices
+from cutwater.data.values import ArraySamples, Data, Indices, Samples
 from cutwater.errors import RunError
 from cutwater.model.discover import layered
 from cutwater.model.layers import Layered
@@ -132,7 +132,7 @@ class Study:
             round_=round_,
             over_selection=settings.over_selection,
         )
-        clients = [self.fleet[self._index[name]] for name in names]
+        clients = [self.client(name) for name in names]
         believed = [self.truth.believed(estimates, client, round_) for client in clients]
         true = [self.truth.true(client, round_) for client in clients]
         planned = self.problem(under(clients, believed))
@@ -143,8 +143,12 @@ class Study:
 
     def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
         """What is believed after a round: those who finished were seen as they truly were."""
-        seen = [self.fleet[self._index[name]] for name in outcome.done]
+        seen = [self.client(name) for name in outcome.done]
         return estimates.after((client, self.truth.true(client, outcome.round)) for client in seen)
+
+    def client(self, name: str) -> Client:
+        """A client of the fleet by its name."""
+        return self.fleet[self._index[name]]
 
     def problem(self, clients: Sequence[Client]) -> Problem:
         """The planning problem of some clients of the fleet."""
@@ -160,7 +164,7 @@ class Study:
                 cut=part.cut,
                 seed=derive_seed(self.train.seed, "layers", round_, part.name),
                 lr=self.train.learning_rate(round_),
-                samples=int(self.fleet.samples[self._index[part.name]]),
+                samples=self.client(part.name).samples,
             )
             for part in outcome.parts
             if part.name in done
@@ -174,23 +178,28 @@ class Study:
 
     def batches(self, task: Task) -> Iterable[Batch]:
         """The mini-batches of a session, made one at a time."""
-        client = self.fleet[self._index[task.client]]
+        return self.batches_of(task, self.data.train, self.partition[task.client].train)
+
+    def batches_of(self, task: Task, samples: Samples, held: Indices) -> Iterable[Batch]:
+        """The same from other samples, of which the client holds those at these positions."""
+        mine = self.session.of(self.client(task.client))
         positions = batches(
-            self.partition[task.client].train,
+            held,
+            batch_size=mine.batch_size,
             seed=self.train.seed,
             round_=task.round,
             client=task.client,
-            **_amount(client, self.session),
+            epochs=mine.epochs,
+            steps=mine.steps,
         )
-        return (self._batch(task, step, chosen) for step, chosen in enumerate(positions))
+        return (self._batch(task, samples, step, chosen) for step, chosen in enumerate(positions))
 
-    def _batch(self, task: Task, step: int, chosen: Indices) -> Batch:
-        samples, device = self.data.train, self.train.device
+    def _batch(self, task: Task, samples: Samples, step: int, chosen: Indices) -> Batch:
         if isinstance(samples, ArraySamples):
-            return samples.batch(chosen, device)
+            return samples.batch(chosen, self.train.device)
         # A dataset of the user's may draw, to augment its samples.
         with drawn_from(task.seed, step, "samples"):
-            return samples.batch(chosen, device)
+            return samples.batch(chosen, self.train.device)
 
     def test(self) -> "TestBatches":
         """The test set in mini-batches."""
@@ -240,14 +249,6 @@ class TestBatches(Sequence[Batch]):
             return self.data.test.batch(np.arange(start, end), self.device)
 
 
-def _amount(client: Client, session: Session) -> dict[str, Any]:
-    """How much one client trains: its own numbers where it has them, else the session's."""
-    own = client.epochs is not None or client.steps is not None
-    source = client if own else session
-    size = client.batch_size or session.batch_size
-    return {"epochs": source.epochs, "steps": source.steps, "batch_size": size}
-
-
 def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:
     names, sizes = list(fleet.names), [int(count) for count in fleet.samples]
     if isinstance(share_out, DataSettings):
@@ -264,7 +265,14 @@ def _trained(partition: Partition) -> NDArray[np.int64]:
 
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
     for client, count in zip(fleet, trained, strict=True):
-        check_session(int(count), client=client.name, **_amount(client, session))
+        mine = session.of(client)
+        check_session(
+            int(count),
+            batch_size=mine.batch_size,
+            client=client.name,
+            epochs=mine.epochs,
+            steps=mine.steps,
+        )
 
 
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:

@@ -1,5 +1,7 @@
 """What a node answers: to orders that are not for it, with data of its own, with another scenario."""
 
+from dataclasses import replace
+
 import pytest
 from flower_cases import good_node, grid_of, settings, write_four
 from flwr.app import Message
@@ -9,6 +11,7 @@ from cutwater.engine.flower.answer import answer
 from cutwater.engine.flower.server_app import serve
 from cutwater.engine.flower.study import mini_batches, study_for
 from cutwater.errors import CutwaterError
+from cutwater.train.session import Task
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +51,14 @@ def test_a_node_trains_on_its_own_data_by_a_loader_named_in_its_config(tmp_path)
     assert step.record.weights_sha256 != usual.record.weights_sha256
 
 
+def test_a_node_augments_its_own_data_the_same_way_every_time(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1))
+    grid = replaced(given, watch={"loader": "own_loader:Noisy"})
+    (first,), (again,) = serve(grid, "r1", given), serve(grid, "r2", given)
+    assert first.record.lost == {}
+    assert first.record.weights_sha256 == again.record.weights_sha256
+
+
 def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tmp_path):
     given = settings(write_four(tmp_path, rounds=1))
     nodes = {"phone": {"loader": "own_loader:load"}, "tablet": {"loader": "own_loader:none"}}
@@ -69,3 +80,7 @@ def test_a_node_with_another_scenario_refuses_to_train(tmp_path):
 def test_mini_batches_are_counted_as_they_are_drawn(tmp_path):
     study = study_for(settings(write_four(tmp_path)))
     assert mini_batches(study, "watch") == [16, 16, 16]
+    own = replace(study, fleet=study.fleet.replace(epochs=[2, 0, 0, 0], batch_size=[20, 0, 0, 0]))
+    for name in own.fleet.names:
+        task = Task(name, round=1, cut=1, seed=0, lr=0.1, samples=own.client(name).samples)
+        assert mini_batches(own, name) == [len(labels) for _, labels in own.batches(task)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from flwr.app import RecordDict
 
-from cutwater.data.batches import batches
 from cutwater.data.custom import DatasetSamples
 from cutwater.engine.flower import wire
 from cutwater.engine.flower.node import Batches, emulated, one_thread_here, run_session, trained_state
@@ -63,19 +62,7 @@ def own_batches(loader: str, study: Study) -> Batches:
                 f"{loader} returned {len(samples)} samples for client {task.client!r}, but the scenario "
                 f"counts on {task.samples}, its weight in the average: set samples = {len(samples)} there"
             )
-        client = study.fleet[list(study.fleet.names).index(task.client)]
-        mine = client.epochs is not None or client.steps is not None
-        amount = client if mine else study.session
-        positions = batches(
-            np.arange(len(samples)),
-            seed=study.train.seed,
-            round_=task.round,
-            client=task.client,
-            batch_size=client.batch_size or study.session.batch_size,
-            epochs=amount.epochs,
-            steps=amount.steps,
-        )
-        return (samples.batch(chosen, study.train.device) for chosen in positions)
+        return study.batches_of(task, samples, np.arange(len(samples)))
 
     return made
 

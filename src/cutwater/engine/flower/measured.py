@@ -76,8 +76,7 @@ def observed(
     study: Study, task: Task, took: Phases, believed: Condition, trained: Trained | None
 ) -> Condition:
     """f^C and r of a client, from what a session took; what can't be told is as believed."""
-    k = list(study.fleet.names).index(task.client)
-    problem = study.problem([study.fleet[k]])
+    problem = study.problem([study.client(task.client)])
     costs, work = problem.costs, float(problem.work[0])
     flops = float(costs.client[task.cut - 1]) * work
     bits = float(costs.bits[task.cut - 1])

@@ -18,7 +18,6 @@ from cutwater.engine.stream.ticket import Ticket
 from cutwater.errors import EngineError
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import random_stream
-from cutwater.train.conditions import Conditions
 from cutwater.train.session import Batch, Job, State, Task, check_loss
 from cutwater.train.step import ClientSide, Reply, Tensors, state_bytes, train_step
 from cutwater.train.study import Study
@@ -130,8 +129,7 @@ def _example(model: Layered, study: Study, cut: int) -> tuple[Tensors, tuple[boo
 
 def emulated(study: Study, task: Task) -> Device:
     """The device that the scenario describes, as it is in this round."""
-    client = study.fleet[list(study.fleet.names).index(task.client)]
-    condition = Conditions.of(study.conditions, study.train.seed).true(client, task.round)
+    condition = study.truth.true(study.client(task.client), task.round)
     costs = study.profile.cuts[task.cut - 1]
     return Device(condition, costs.client_forward_flops, costs.client_backward_flops)
 

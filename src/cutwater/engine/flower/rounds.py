@@ -19,7 +19,6 @@ from cutwater.engine.flower.updates import Inbox, Update
 from cutwater.engine.local import LocalEngine
 from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
-from cutwater.plan.fleet import Client
 from cutwater.plan.planners import solve_by
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import Average, weights_sha256
@@ -73,7 +72,6 @@ class Deployment:
         self._engine = LocalEngine(job, study.test())
         self._orders = Orders(study, job, stream, hosting, run=run, identity=identity)
         self._inbox = Inbox(study, job, self._orders, emulated=emulate)
-        self._index = {name: k for k, name in enumerate(study.fleet.names)}
 
     def round(self, before: Progress, last: int) -> tuple[Step, RoundMeasured]:
         """The next round; below its quorum it leaves the model as it was."""
@@ -84,7 +82,7 @@ class Deployment:
         for name, reason in outcome.lost.items():
             self._say(f"round {number} is without client {name}: {reason}")
         state: State = before.state if outcome.failed else round_.average.result()
-        seen = [(self._client(name), arrived.condition) for name, arrived in round_.done.items()]
+        seen = [(self.study.client(name), arrived.condition) for name, arrived in round_.done.items()]
         scores = self._evaluate(state, number, last)
         after = Progress(
             round=number,
@@ -116,7 +114,7 @@ class Deployment:
         if not here:
             round_.until = self.clock()
             return round_
-        clients = [self._client(name) for name in here]
+        clients = [study.client(name) for name in here]
         believed = [before.estimates.believed(client) for client in clients]
         plan = solve_by(study.problem(under(clients, believed)), study.planner, study.planner_options)
         round_.plan = plan
@@ -204,9 +202,6 @@ class Deployment:
         """A round without any client is planned, too, for the record: as if the scenario's were there."""
         study = self.study
         return solve_by(study.problem(study.fleet), study.planner, study.planner_options)
-
-    def _client(self, name: str) -> Client:
-        return self.study.fleet[self._index[name]]
 
     def _evaluate(self, state: State, number: int, last: int) -> list[Score]:
         due = number % self.study.train.evaluate_every == 0 or number == last

@@ -34,13 +34,6 @@ def identity(study: Study, settings: Settings) -> str:
 
 def mini_batches(study: Study, client: str) -> list[int]:
     """The sizes of a client's mini-batches in a session."""
-    fleet = study.fleet
-    k = list(fleet.names).index(client)
-    own = bool(fleet.epochs[k] or fleet.steps[k])
-    epochs, steps = (int(fleet.epochs[k]), int(fleet.steps[k])) if own else (0, 0)
-    return batch_sizes(
-        int(fleet.samples[k]),
-        batch_size=int(fleet.batch_size[k]) or study.session.batch_size,
-        epochs=(epochs or None) if own else study.session.epochs,
-        steps=(steps or None) if own else study.session.steps,
-    )
+    found = study.client(client)
+    mine = study.session.of(found)
+    return batch_sizes(found.samples, batch_size=mine.batch_size, epochs=mine.epochs, steps=mine.steps)
