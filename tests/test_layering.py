@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "cutwater"
-BASE = ("errors", "units", "jsonfile")
+BASE = ("errors", "units", "jsonfile", "usercode")
 ORDER = (
     *BASE,
     "model",
@@ -24,6 +24,7 @@ ORDER = (
 PURE = (
     "errors.py",
     "units.py",
+    "usercode.py",
     "profile/values.py",
     "profile/fit.py",
     "profile/optimizers.py",

@@ -197,8 +197,8 @@ def test_a_function_by_name_is_called_with_the_options():
     ("source", "options", "reason"),
     [
         ("no_such_module:pair", {}, "can't be imported"),
-        ("their_data:nothing", {}, "has no function 'nothing'"),
-        ("their_data:value", {}, "has no function 'value'"),
+        ("their_data:nothing", {}, "can't be imported .*no attribute 'nothing'"),
+        ("their_data:value", {}, "is int, but must be a function"),
         ("their_data:pair", {"size": 3}, "can't be called with options"),
         ("os:listdir", {"path": "nowhere"}, "options \\['path'\\] \\(FileNotFoundError: "),
         ("their_data:wrong", {}, "must return \\(train, test\\) datasets"),

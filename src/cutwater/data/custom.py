@@ -1,8 +1,5 @@
 """The user's own data: any map-style torch Dataset whose items are (inputs…, label)."""
 
-import importlib
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +8,7 @@ from numpy.typing import NDArray
 
 from cutwater.data.values import Batch, Data, Indices, Samples, shape_text
 from cutwater.errors import CutwaterError, DataError
+from cutwater.usercode import find, told
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +61,7 @@ class DatasetSamples:
             item = self._dataset[index]
         except Exception as error:  # whatever a user's dataset does when it is read
             raise DataError(
-                f"sample {index} of {self._name} can't be read ({_told(error)}); mend it or leave it out"
+                f"sample {index} of {self._name} can't be read ({told(error)}); mend it or leave it out"
             ) from error
         named = next((one for one in (item, *_members(item)) if isinstance(one, Mapping)), None)
         if named is not None:
@@ -106,14 +104,14 @@ def from_datasets(train: Any, test: Any, *, classes: int | None = None, name: st
 
 def call_user_source(source: str, options: dict[str, Any]) -> Data:
     """What the function behind ``package.module:function`` returns, called with the scenario's options."""
-    function = _import(source)
+    function = _function(source)
     try:
         made = function(**options)
     except CutwaterError:
         raise
     except Exception as error:  # whatever a user's function does when it is called
         raise DataError(
-            f"{source} can't be called with options {sorted(options)} ({_told(error)}); it must return "
+            f"{source} can't be called with options {sorted(options)} ({told(error)}); it must return "
             "(train, test) datasets: try it in Python"
         ) from error
     if isinstance(made, Data):
@@ -129,22 +127,16 @@ def _members(item: Any) -> Sequence[Any]:
     return item if isinstance(item, tuple | list) else ()
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
-def _import(source: str) -> Any:
-    module_name, _, attribute = source.partition(":")
-    # An installed command does not look in the current folder, where a user's module usually is.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def _function(source: str) -> Any:
     try:
-        module = importlib.import_module(module_name)
+        found = find(source)
     except Exception as error:  # whatever a user's module does when it is imported
-        raise DataError(f"source {source!r}: module {module_name!r} can't be imported ({error!r})") from error
-    if not callable(getattr(module, attribute, None)):
-        raise DataError(f"source {source!r}: {module_name} has no function {attribute!r}")
-    return getattr(module, attribute)
+        raise DataError(
+            f"source {source!r} can't be imported ({told(error)}); name it as package.module:function"
+        ) from error
+    if not callable(found):
+        raise DataError(f"source {source!r} is {type(found).__name__}, but must be a function")
+    return found
 
 
 def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:

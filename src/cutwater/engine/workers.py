@@ -27,6 +27,7 @@ from cutwater import errors
 from cutwater.engine.memory import keep_freed_memory
 from cutwater.errors import CutwaterError, EngineError
 from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
+from cutwater.usercode import told
 
 _ALIGNMENT = 64
 _TRIES = 3
@@ -53,8 +54,7 @@ def blamed_on(task: Task | None) -> Iterator[None]:
         raise
     except Exception as error:
         where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
-        text = str(error).partition("\n")[0]
-        raise EngineError(f"{where}: {type(error).__name__}: {text}") from error
+        raise EngineError(f"{where}: {told(error)}") from error
 
 
 class SharedState:

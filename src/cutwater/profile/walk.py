@@ -21,6 +21,7 @@ from cutwater.model.layers import Layered
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.memory import Storages
 from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
+from cutwater.usercode import told
 
 
 @dataclass(frozen=True)
@@ -157,5 +158,4 @@ def naming(what: str) -> Iterator[None]:
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from error
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        raise ModelError(f"{what}: {type(error).__name__}: {lines[0]}") from error
+        raise ModelError(f"{what}: {told(error)}") from error

@@ -1,10 +1,7 @@
 """What settings name, found and tried before the first round: device, optimizer, loss."""
 
-import os
-import sys
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -17,6 +14,7 @@ from cutwater.errors import CutwaterError, RunError, suggest
 from cutwater.model.layers import Layered
 from cutwater.train.settings import TrainSettings
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
+from cutwater.usercode import find, told
 
 _NOT_OPTIONS = {
     "lr": "the learning rate is lr in [train]: set it there",
@@ -71,10 +69,9 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
     except CutwaterError:
         raise
     except Exception as error:  # whatever an optimizer does with options that are not meant for it
-        text = str(error).partition("\n")[0]
         raise RunError(
             f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
-            f"{arguments} ({type(error).__name__}: {text}); change them or optimizer in [train]"
+            f"{arguments} ({told(error)}); change them or optimizer in [train]"
         ) from error
 
 
@@ -86,15 +83,12 @@ def optimizer_kind(train: TrainSettings) -> str:
 
 def named_loss(name: str) -> Loss:
     """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
-    module, _, attribute = name.rpartition(":")
-    if module and os.getcwd() not in sys.path:
-        # An installed command does not look in the current folder, where a user's module usually is.
-        sys.path.insert(0, os.getcwd())
+    own = ":" in name
     try:
-        found = getattr(import_module(module) if module else nn.functional, attribute)
+        found = find(name) if own else getattr(nn.functional, name)
     except Exception as error:  # whatever a user's module does when it is imported
         known = [key for key in vars(nn.functional) if key.endswith(("_loss", "_entropy"))]
-        hint = f"({error!r})" if module else f"in torch.nn.functional; {suggest(name, known)}"
+        hint = f"({told(error)})" if own else f"in torch.nn.functional; {suggest(name, known)}"
         raise RunError(f"loss {name!r} was not found {hint}; your own is package.module:function") from error
     if not callable(found):
         raise RunError(
@@ -135,10 +129,9 @@ def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> No
     except CutwaterError:
         raise
     except Exception as error:  # whatever a user's model and loss make of it
-        text = str(error).partition("\n")[0]
         raise RunError(
             f"the loss can't be computed from the model's output and the labels of {data.name!r} "
-            f"({type(error).__name__}: {text}); choose a loss that fits both"
+            f"({told(error)}); choose a loss that fits both"
         ) from error
     finally:
         whole.train(mode)

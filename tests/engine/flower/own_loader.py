@@ -11,6 +11,10 @@ def load(client: str) -> TensorDataset:
     return TensorDataset(images, torch.randint(0, 10, (count,), generator=generator))
 
 
+def failing(client: str) -> TensorDataset:
+    raise OSError("no disk")
+
+
 class Noisy(Dataset):
     """Samples that are augmented whenever they are read."""
 

@@ -61,8 +61,12 @@ def test_a_node_augments_its_own_data_the_same_way_every_time(tmp_path):
 
 def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tmp_path):
     given = settings(write_four(tmp_path, rounds=1))
-    nodes = {"phone": {"loader": "own_loader:load"}, "tablet": {"loader": "own_loader:none"}}
+    nodes = {
+        name: {"loader": f"own_loader:{function}"}
+        for name, function in {"watch": "failing", "phone": "load", "tablet": "none"}.items()
+    }
     (step,) = serve(replaced(given, **nodes), "r1", given)
+    assert "can't load the data of client 'watch' (OSError: no disk)" in step.record.lost["watch"]
     assert "returned 7 samples" in step.record.lost["phone"]
     assert "was not found" in step.record.lost["tablet"]
 

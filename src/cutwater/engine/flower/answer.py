@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from cutwater.engine.flower.throttle import Meter
 from cutwater.errors import DataError, RunError
 from cutwater.train.session import Batch, Task
 from cutwater.train.study import Study
+from cutwater.usercode import find, told
 
 _study = lru_cache(maxsize=2)(study_for)
 """In simulation a process handles many messages; in deployment each has its own."""
@@ -68,11 +68,15 @@ def own_batches(loader: str, study: Study) -> Batches:
 
 
 def _load(loader: str, client: str) -> Any:
-    module, _, attribute = loader.partition(":")
     try:
-        function = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        function = find(loader)
+    except Exception as error:  # whatever a user's module does when it is imported
         raise DataError(
-            f"loader {loader!r} was not found ({error}): name it as package.module:function"
+            f"loader {loader!r} was not found ({told(error)}): name it as package.module:function"
         ) from error
-    return function(client)
+    try:
+        return function(client)
+    except Exception as error:  # whatever a user's function does when it is called
+        raise DataError(
+            f"loader {loader!r} can't load the data of client {client!r} ({told(error)}); try it in Python"
+        ) from error

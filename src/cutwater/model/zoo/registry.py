@@ -1,11 +1,8 @@
 """Models by name, and the user's own as "package.module:function"."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +10,7 @@ from torch import Tensor, nn
 from cutwater.errors import CutwaterError, ModelError, suggest
 from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
 from cutwater.model.zoo.inputs import InputSpec, parse_input
+from cutwater.usercode import find, told
 
 Builder = Callable[..., nn.Module]
 
@@ -116,17 +114,11 @@ def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mappin
 
 
 def _user_function(name: str) -> Builder:
-    module_name, _, path = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        found: Any = import_module(module_name)
-        for step in path.split("."):
-            found = getattr(found, step)
+        found = find(name)
     except Exception as error:
         raise ModelError(
-            f"model {name!r} can't be imported ({_reason(error)}): write 'package.module:function', "
+            f"model {name!r} can't be imported ({told(error)}): write 'package.module:function', "
             "seen from the current folder"
         ) from error
     if not callable(found):
@@ -140,9 +132,4 @@ def _call(name: str, function: Builder, arguments: Mapping[str, Any]) -> nn.Modu
     except CutwaterError:
         raise
     except Exception as error:
-        raise ModelError(f"{name} can't be built: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+        raise ModelError(f"{name} can't be built: {told(error)}") from error
