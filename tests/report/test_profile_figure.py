@@ -7,7 +7,8 @@ from cutwater.errors import CutwaterError
 from cutwater.profile.count import profile_model
 from cutwater.profile.fit import fit
 from cutwater.profile.pareto import worth_choosing
-from cutwater.report.profile_figure import draw_profile, save_profile_figure
+from cutwater.report.figures import save_figure
+from cutwater.report.profile_figure import draw_profile
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_each_panel_shows_every_cut_the_curve_and_the_marked_cuts(profile):
         assert tuple(marked.get_xdata()) == worth_choosing(profile)
 
 
-def test_an_unknown_ending_is_refused_before_anything_is_drawn(profile, tmp_path):
+def test_an_unknown_ending_is_refused_before_anything_is_written(profile, tmp_path):
     with pytest.raises(CutwaterError, match=r"end it in \.pdf, \.png, \.svg"):
-        save_profile_figure(profile, fit(profile), tmp_path / "figure")
+        save_figure(draw_profile(profile, fit(profile)), tmp_path / "figure")
     assert not list(tmp_path.iterdir())

@@ -55,7 +55,8 @@ def profile(
     from cutwater.profile.count import profile_model
     from cutwater.profile.fit import fit
     from cutwater.profile.measure import check_repetitions
-    from cutwater.report.profile_figure import check_figure_path, save_profile_figure
+    from cutwater.report.figures import check_figure_path, save_figure
+    from cutwater.report.profile_figure import draw_profile
 
     if measure is not None:
         check_repetitions(measure)
@@ -69,7 +70,7 @@ def profile(
     if out is not None:
         write_json(out, result.to_json())
     if plot is not None:
-        save_profile_figure(result, fitted, plot)
+        save_figure(draw_profile(result, fitted), plot)
     if json_:
         print_json(as_json(result, fitted, measured))
     else:

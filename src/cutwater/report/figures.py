@@ -55,8 +55,8 @@ OTHER = "#56B4E9"
 FORMATS = (".pdf", ".png", ".svg")
 
 
-def new_figure(width: float = 6.4, height: float = 4.0) -> tuple["Figure", "Axes"]:
-    """An empty figure without any window, and its axes with a light grid."""
+def blank_figure(width: float, height: float) -> "Figure":
+    """A figure without any window and without any axes yet."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -64,6 +64,12 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> tuple["Figure", "Axes
         raise CutwaterError("figures need matplotlib: pip install 'cutwater[plot]'") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def new_figure(width: float = 6.4, height: float = 4.0) -> tuple["Figure", "Axes"]:
+    """An empty figure, and its axes with a light grid."""
+    figure = blank_figure(width, height)
     axes = figure.add_subplot()
     dress(axes)
     return figure, axes

@@ -1,52 +1,26 @@
 """A profile as a figure: three panels, each with the true amounts and the paper's fitted curve (Sec. V-A)."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.errors import CutwaterError
 from cutwater.profile.fit import Fit
 from cutwater.profile.pareto import worth_choosing
 from cutwater.profile.values import Profile
+from cutwater.report.figures import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".pdf", ".png", ".svg")
 DATA, CURVE, MARKED = "#7a8794", "#d1495b", "#00798c"
-
-
-def save_profile_figure(profile: Profile, fit: Fit, path: str | Path) -> None:
-    """Draw and write it; the file's ending says how."""
-    target = Path(path)
-    check_figure_path(target)
-    figure = draw_profile(profile, fit)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=160)
-    except OSError as error:
-        raise CutwaterError(f"{path} can't be written: {error.strerror or error}") from error
-
-
-def check_figure_path(path: Path) -> None:
-    """Refuse an ending that names no kind of figure, before any work is done."""
-    if path.suffix.lower() not in FORMATS:
-        raise CutwaterError(f"a figure can't be written as {path.name!r}: end it in {', '.join(FORMATS)}")
 
 
 def draw_profile(profile: Profile, fit: Fit) -> "Figure":
     """The three panels, without any window."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise CutwaterError("figures need matplotlib: pip install 'cutwater[plot]'") from error
-    figure = Figure(figsize=(12, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank_figure(12, 3.8)
     model, compute, smashed = figure.subplots(1, 3)
     cuts = np.linspace(1, len(profile), 400)
     flops = profile.column("client_forward_flops") + profile.column("client_backward_flops")

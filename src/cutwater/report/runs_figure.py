@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutwater.report.figures import OTHER, PLANNER_COLOURS, dress, new_figure
+from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +16,7 @@ Curve = tuple[str, str, Sequence[Mapping[str, Any]]]
 
 def draw_runs(curves: Sequence[Curve]) -> "Figure":
     """Two panels with the test accuracy of each run."""
-    figure, _ = new_figure(7.2, 2.9)
-    figure.clear()
+    figure = blank_figure(7.2, 2.9)
     panels = figure.subplots(1, 2, sharey=True)
     for place, (label, planner, rows) in enumerate(curves):
         known = [row for row in rows if row["accuracy"] is not None]
