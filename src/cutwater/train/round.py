@@ -148,10 +148,12 @@ def play(
         parts.append(
             Part(client.name, client.cut, client.share, client.mode, client.phases, actual.at(k), outcome)
         )
-    failed = None
-    if len(done) < settings.quorum:
-        failed = f"{len(done)} of {len(plan)} clients were done, but the quorum is {settings.quorum}"
-    return Outcome(round_, plan, tuple(parts), ended, failed)
+    return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
+
+
+def below_quorum(done: int, clients: int, quorum: int) -> str | None:
+    """Why a round with so few updates counts for nothing; None if they are enough."""
+    return f"{done} of {clients} clients were done, but the quorum is {quorum}" if done < quorum else None
 
 
 def _moment(fraction: float | None, seconds: float) -> float:

@@ -112,7 +112,7 @@ def train_round(study: Study, engine: Engine, before: Progress, *, last: int, cl
     state, totals = before.state, _Totals()
     if not outcome.failed:
         state = _train(study, engine, outcome, before.state, totals)
-    scores = _evaluate(study, engine, state, number, last)
+    scores = engine.evaluate(state) if is_tested(study, number, last) else ()
     after = Progress(
         round=number,
         state=state,
@@ -120,7 +120,8 @@ def train_round(study: Study, engine: Engine, before: Progress, *, last: int, cl
         virtual_seconds=before.virtual_seconds + outcome.seconds,
         wall_seconds=before.wall_seconds + clock() - began,
     )
-    return Step(after, outcome, _record(after, outcome, totals, scores))
+    loss = totals.loss(outcome.done) if totals.losses else None
+    return Step(after, outcome, record(after, outcome, scores, loss=loss, up=totals.up, down=totals.down))
 
 
 def _train(study: Study, engine: Engine, outcome: Outcome, state: State, totals: _Totals) -> State:
@@ -133,9 +134,9 @@ def _train(study: Study, engine: Engine, outcome: Outcome, state: State, totals:
     return average.result()
 
 
-def _evaluate(study: Study, engine: Engine, state: State, number: int, last: int) -> Sequence[Score]:
-    due = number % study.train.evaluate_every == 0 or number == last
-    return engine.evaluate(state) if due else ()
+def is_tested(study: Study, number: int, last: int) -> bool:
+    """Whether the model is scored on the test set after this round."""
+    return number % study.train.evaluate_every == 0 or number == last
 
 
 def mean_test_loss(scores: Sequence[Score]) -> float | None:
@@ -149,17 +150,20 @@ def mean_test_loss(scores: Sequence[Score]) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _record(after: Progress, outcome: Outcome, totals: _Totals, scores: Sequence[Score]) -> Record:
+def record(
+    after: Progress, outcome: Outcome, scores: Sequence[Score], *, loss: float | None, up: int, down: int
+) -> Record:
+    """The line of a round: how it went, its mean training loss, and the bytes that went up and down."""
     answers = sum(score.answers for score in scores)
     return Record(
         round=after.round,
         virtual_seconds=after.virtual_seconds,
         wall_seconds=after.wall_seconds,
-        loss=totals.loss(outcome.done) if totals.losses else None,
+        loss=loss,
         test_loss=mean_test_loss(scores),
         accuracy=sum(score.right for score in scores) / answers if answers else None,
-        bytes_up=totals.up,
-        bytes_down=totals.down,
+        bytes_up=up,
+        bytes_down=down,
         weights_sha256=weights_sha256(after.state),
         planned_seconds=outcome.plan.latency,
         actual_seconds=outcome.seconds,

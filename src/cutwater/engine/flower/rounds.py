@@ -21,12 +21,12 @@ from cutwater.engine.stream.server import StreamServer
 from cutwater.errors import CutwaterError
 from cutwater.plan.planners import solve_by
 from cutwater.plan.value import Plan
-from cutwater.train.aggregate import Average, weights_sha256
+from cutwater.train.aggregate import Average
 from cutwater.train.conditions import Condition
-from cutwater.train.round import Outcome, Part, under
-from cutwater.train.run import Progress, Record, Step, mean_test_loss
+from cutwater.train.round import Outcome, Part, below_quorum, under
+from cutwater.train.run import Progress, Step, is_tested, record
 from cutwater.train.selection import select
-from cutwater.train.session import Score, State
+from cutwater.train.session import State
 from cutwater.train.study import Study
 
 Clock = Callable[[], float]
@@ -83,7 +83,7 @@ class Deployment:
             self._say(f"round {number} is without client {name}: {reason}")
         state: State = before.state if outcome.failed else round_.average.result()
         seen = [(self.study.client(name), arrived.condition) for name, arrived in round_.done.items()]
-        scores = self._evaluate(state, number, last)
+        scores = self._engine.evaluate(state) if is_tested(self.study, number, last) else []
         after = Progress(
             round=number,
             state=state,
@@ -96,7 +96,15 @@ class Deployment:
             round_.done[part.name].measured for part in outcome.parts if part.name in round_.done
         )
         measured = RoundMeasured(number, self.emulate, round_.until - round_.began, measures)
-        return Step(after, outcome, _record(after, outcome, arrived, scores)), measured
+        line = record(
+            after,
+            outcome,
+            scores,
+            loss=_mean_loss(arrived),
+            up=sum(each.measured.bytes_up for each in arrived),
+            down=sum(each.measured.bytes_down for each in arrived),
+        )
+        return Step(after, outcome, line), measured
 
     def _run(self, number: int, before: Progress, began: float) -> _Round:
         study, settings = self.study, self.study.train
@@ -183,12 +191,7 @@ class Deployment:
         totals = [float(arrived.part.actual.total) for arrived in round_.done.values()]
         # A round that had to do without somebody took as long as it waited for them.
         seconds = max(totals, default=0.0) if len(totals) >= round_.wanted else elapsed
-        failed = None
-        if len(round_.done) < self.study.train.quorum:
-            failed = (
-                f"{len(round_.done)} of {len(parts)} clients were done, but the quorum is "
-                f"{self.study.train.quorum}"
-            )
+        failed = below_quorum(len(round_.done), len(parts), self.study.train.quorum)
         plan = round_.plan or self._nobody()
         return Outcome(round_.number, plan, tuple(parts), seconds, failed)
 
@@ -203,33 +206,12 @@ class Deployment:
         study = self.study
         return solve_by(study.problem(study.fleet), study.planner, study.planner_options)
 
-    def _evaluate(self, state: State, number: int, last: int) -> list[Score]:
-        due = number % self.study.train.evaluate_every == 0 or number == last
-        return self._engine.evaluate(state) if due else []
-
 
 def _as_planned(number: int, plan: Plan) -> Outcome:
     parts = [Part(c.name, c.cut, c.share, c.mode, c.phases, c.phases) for c in plan.clients]
     return Outcome(number, plan, tuple(parts), plan.latency)
 
 
-def _record(after: Progress, outcome: Outcome, arrived: list[Update], scores: list[Score]) -> Record:
-    answers = sum(score.answers for score in scores)
+def _mean_loss(arrived: list[Update]) -> float | None:
     weight = sum(each.task.samples for each in arrived)
-    return Record(
-        round=after.round,
-        virtual_seconds=after.virtual_seconds,
-        wall_seconds=after.wall_seconds,
-        loss=sum(each.loss * each.task.samples for each in arrived) / weight if weight else None,
-        test_loss=mean_test_loss(scores),
-        accuracy=sum(score.right for score in scores) / answers if answers else None,
-        bytes_up=sum(each.measured.bytes_up for each in arrived),
-        bytes_down=sum(each.measured.bytes_down for each in arrived),
-        weights_sha256=weights_sha256(after.state),
-        planned_seconds=outcome.plan.latency,
-        actual_seconds=outcome.seconds,
-        bottleneck=outcome.bottleneck,
-        clients=outcome.done,
-        lost=outcome.lost,
-        failed=outcome.failed,
-    )
+    return sum(each.loss * each.task.samples for each in arrived) / weight if weight else None
