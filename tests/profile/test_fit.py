@@ -1,14 +1,11 @@
 """The regression finds the curves it assumes, and says how far a profile is from them."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.errors import FileFormatError
-from cutwater.profile.fit import Fit, determination, fit
+from cutwater.profile.fit import determination, fit
 from cutwater.profile.values import Cut, Profile
 
 
@@ -70,15 +67,3 @@ def test_determination_is_one_for_a_perfect_prediction_and_zero_for_the_mean():
     assert determination(true, true) == 1
     assert determination(true, np.full(3, true.mean())) == pytest.approx(0)
     assert determination(np.ones(3), np.zeros(3)) == 0
-
-
-def test_a_fit_survives_json():
-    found = fit(profile([1, 4, 9], [5.0, 9.0, 16.0], [8, 4, 3]))
-    assert Fit.from_json(json.loads(json.dumps(found.to_json()))) == found
-
-
-@pytest.mark.parametrize("change", [{"alpha": "big"}, {"gamma2": None}, {"model": 3}, {"version": 2}])
-def test_a_spoiled_fit_is_refused(change):
-    document = fit(profile([1, 4, 9], [5.0, 9.0, 16.0], [8, 4, 3])).to_json()
-    with pytest.raises(FileFormatError):
-        Fit.from_json(document | change)

@@ -12,9 +12,6 @@ from torch import Tensor, nn
 from cutwater.errors import ModelError
 from cutwater.model.program import Forward, Program, chain, tensors_of
 
-Smashed = Tensor | tuple[Tensor, ...]
-"""What crosses a cut: one tensor, or a tuple where the frontier is wider."""
-
 
 @dataclass(frozen=True)
 class Layer:

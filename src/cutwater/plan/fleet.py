@@ -73,9 +73,8 @@ class Client:
 class Numbered(Sequence[str]):
     """The names c1, c2, …, made when asked for."""
 
-    def __init__(self, count: int, prefix: str = "c") -> None:
+    def __init__(self, count: int) -> None:
         self._range = range(1, count + 1)
-        self._prefix = prefix
 
     def __len__(self) -> int:
         return len(self._range)
@@ -86,8 +85,8 @@ class Numbered(Sequence[str]):
     def __getitem__(self, index: slice) -> tuple[str, ...]: ...
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         if isinstance(index, slice):
-            return tuple(f"{self._prefix}{number}" for number in self._range[index])
-        return f"{self._prefix}{self._range[index]}"
+            return tuple(f"c{number}" for number in self._range[index])
+        return f"c{self._range[index]}"
 
 
 @dataclass(frozen=True, eq=False)

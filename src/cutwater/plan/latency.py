@@ -163,9 +163,7 @@ def before_server(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Ar
     return latency(problem, cuts, np.inf, clients)
 
 
-def fitted_latency(
-    problem: Problem, fit: Fit, cuts: ArrayLike, shares: ArrayLike, *, whole: ArrayLike | None = None
-) -> Array:
+def fitted_latency(problem: Problem, fit: Fit, cuts: ArrayLike, shares: ArrayLike) -> Array:
     """Eq. (27): T_k on the fitted curves for l < L, and T̃_k of eq. (19) at l = L. Cuts may be real numbers.
 
     The paper prints F_k^C and F_k^S in the denominators where f_k^C and f_k^S are meant.
@@ -176,5 +174,4 @@ def fitted_latency(
     on_client = fit.client_flops(cut) * work / fleet.compute
     on_server = _on_server(fit.client_flops(layers - cut), work, shares)
     moved = (fit.client_bits(cut) + work * fit.smashed_bits(cut)) * per_bit
-    alone = whole_model_latency(problem) if whole is None else whole
-    return np.where(cut >= layers, alone, moved + on_client + on_server)
+    return np.where(cut >= layers, whole_model_latency(problem), moved + on_client + on_server)

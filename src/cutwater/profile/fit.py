@@ -9,19 +9,13 @@
 All three are least squares over the cuts 1..L; Λ(L) is the size of the model's output.
 """
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
-from cutwater.errors import FileFormatError
-from cutwater.jsonfile import check_document, document
 from cutwater.profile.values import Profile
-
-FORMAT = "cutwater.fit"
-VERSION = 1
 
 Array = NDArray[np.float64]
 
@@ -56,21 +50,6 @@ class Fit:
     def smashed_bits(self, cut: ArrayLike) -> Array:
         """Λ(l) by eq. (26)."""
         return self.gamma1 / (np.asarray(cut, dtype=np.float64) + self.gamma2)
-
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document."""
-        return document(FORMAT, VERSION, asdict(self))
-
-    @classmethod
-    def from_json(cls, data: object, source: str = "the fit") -> "Fit":
-        """Read back what :meth:`to_json` wrote, equal to the original."""
-        body = check_document(data, FORMAT, VERSION, source)
-        for field in fields(cls):
-            value = body.get(field.name)
-            kind = str if field.name == "model" else int | float
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise FileFormatError(f"{source} has {value!r} where {field.name!r} belongs")
-        return cls(**{field.name: body[field.name] for field in fields(cls)})
 
 
 def fit(profile: Profile) -> Fit:

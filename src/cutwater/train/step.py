@@ -24,16 +24,6 @@ Tensors = tuple[Tensor, ...]
 Watch = Callable[[str], AbstractContextManager[Any]]
 """Given the name of a stage, a context that is open while the stage runs (a stopwatch, say)."""
 
-STAGES = (
-    "client_forward",
-    "smashed_up",
-    "server_forward",
-    "server_backward",
-    "gradient_down",
-    "client_backward",
-)
-"""The six stages in order; who carries the data times the two in transit."""
-
 
 def no_watch(stage: str) -> AbstractContextManager[Any]:
     """Watch nothing."""

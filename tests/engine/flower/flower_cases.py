@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from memory_grid import Handler, MemoryGrid
 
 from cutwater.engine.flower.answer import answer
-from cutwater.engine.flower.client_app import _failure
+from cutwater.engine.flower.client_app import failure
 from cutwater.engine.flower.settings import Settings
 from cutwater.engine.flower.study import study_for
 from cutwater.errors import CutwaterError
@@ -111,7 +111,7 @@ def good_node(
         try:
             records = answer(message.content, name, {}, given, study=study)
         except CutwaterError as error:
-            records = _failure(error)
+            records = failure(error)
         records = change(records) if change else records
         return None if records is None else Message(records, reply_to=message)
 

@@ -21,10 +21,11 @@ from cutwater.engine.flower import orders as orders_module
 from cutwater.engine.flower import roster
 from cutwater.engine.flower import rounds as rounds_module
 from cutwater.engine.flower.answer import answer
+from cutwater.engine.flower.client_app import failure
 from cutwater.engine.flower.node import expectation
 from cutwater.engine.flower.server_app import serve
 from cutwater.engine.flower.study import study_for
-from cutwater.engine.flower.wire import failure_records, read_order
+from cutwater.engine.flower.wire import read_order
 from cutwater.engine.local import run
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.refusal import RefusedError, Status
@@ -221,7 +222,7 @@ def _old_order(given):
         try:
             records = answer(order, "watch", {}, given, study=node_study("watch", given))
         except CutwaterError as error:
-            records = failure_records(str(error))
+            records = failure(error)
         return Message(records, reply_to=message)
 
     return replay

@@ -29,7 +29,7 @@ def client_app(beside: str | Path) -> ClientApp:
             settings = Settings.of(context.run_config, folder)
             who = ConfigRecord({"client": client_name(context.node_config, settings)})
         except CutwaterError as error:
-            return Message(_failure(error), reply_to=message)
+            return Message(failure(error), reply_to=message)
         who["seconds"] = time.monotonic() - began
         return Message(RecordDict({"who": who}), reply_to=message)
 
@@ -45,13 +45,14 @@ def client_app(beside: str | Path) -> ClientApp:
             name = client_name(context.node_config, settings)
             records = answer(message.content, name, context.node_config, settings, began=began)
         except CutwaterError as error:
-            records = _failure(error)
+            records = failure(error)
         return Message(records, reply_to=message)
 
     return app
 
 
-def _failure(error: CutwaterError) -> RecordDict:
+def failure(error: CutwaterError) -> RecordDict:
+    """What a node sends when it can't do what it was asked to."""
     return RecordDict({"failure": ConfigRecord({"reason": str(error)})})
 
 

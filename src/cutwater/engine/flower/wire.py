@@ -74,11 +74,6 @@ def report_records(report: Report, state: State) -> RecordDict:
     return RecordDict({"report": ConfigRecord(body), "seconds": seconds, "weights": pack(state)})
 
 
-def failure_records(reason: str) -> RecordDict:
-    """What a node sends when it can't do what it was asked to."""
-    return RecordDict({"failure": ConfigRecord({"reason": reason})})
-
-
 def read_report(records: RecordDict) -> tuple[Report, ArrayRecord]:
     """The report in a message and its weights, or a WireError."""
     if "failure" in records:

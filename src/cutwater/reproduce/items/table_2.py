@@ -19,7 +19,6 @@ class Row:
     """One coefficient of the table."""
 
     name: str
-    symbol: str
     formula: str
     paper: float
     ours: float
@@ -39,9 +38,9 @@ def run(settings: CurveSettings, _: Context) -> Table:
     return Table(
         profile.model,
         (
-            Row("client-side model", r"$|\mathbf{w}^\mathrm{C}|$", "α·l²", 0.9482, fit.r2_model),
-            Row("client's load", r"$F^\mathrm{tot}$", "β·l·(1+κ)", 0.9659, fit.r2_compute),
-            Row("smashed data", r"$\Lambda$", "γ1/(l+γ2)", 0.9065, fit.r2_smashed),
+            Row("client-side model", "α·l²", 0.9482, fit.r2_model),
+            Row("client's load", "β·l·(1+κ)", 0.9659, fit.r2_compute),
+            Row("smashed data", "γ1/(l+γ2)", 0.9065, fit.r2_smashed),
         ),
     )
 
