@@ -98,13 +98,26 @@ class Partition:
         if client not in self._position:
             raise DataError(f"the partition has no client {client!r}; {suggest(client, self.clients)}")
         held = self._held(self._position[client]).astype(np.int64)
-        tests = int(len(held) * self.local_test)
+        tests = int(self._tests[self._position[client]])
         if tests:
             held = stream(self.seed, "local split", client).permutation(held)
         return Part(np.sort(held[tests:]), np.sort(held[:tests]))
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    @property
+    def train_sizes(self) -> Indices:
+        """n_k of every client: what it holds without its local tests."""
+        return self._sizes - self._tests
+
+    @property
+    def _sizes(self) -> Indices:
+        return np.diff(self.ends, prepend=0)
+
+    @cached_property
+    def _tests(self) -> Indices:
+        return (self._sizes * self.local_test).astype(np.int64)
 
     @cached_property
     def _position(self) -> dict[str, int]:
@@ -121,7 +134,7 @@ class Partition:
         for position, client in enumerate(self.clients):
             held = self._held(position)
             counts = [] if labels is None else np.bincount(labels[held], minlength=classes).tolist()
-            tests = int(len(held) * self.local_test)
+            tests = int(self._tests[position])
             rows.append(Row(client, len(held) - tests, tests, tuple(counts)))
         return rows
 

@@ -17,3 +17,12 @@ OPTIMIZER_STATE = {
     "rprop": 2,
 }
 """How many numbers an optimizer keeps for each trainable parameter, at most (Adafactor: of a vector)."""
+
+
+def optimizer_kind(name: str, momentum: float) -> str:
+    """An optimizer of torch.optim as profiles name it, by what it keeps for each parameter.
+
+    >>> optimizer_kind("SGD", 0.9), optimizer_kind("sgd", 0.0), optimizer_kind("RMSprop", 0.9)
+    ('momentum', 'sgd', 'rmsprop')
+    """
+    return "momentum" if name.lower() == "sgd" and momentum else name.lower()

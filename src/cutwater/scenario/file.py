@@ -22,6 +22,7 @@ from cutwater.errors import FileFormatError, ScenarioError
 from cutwater.jsonfile import read_json
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server, Session
+from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
@@ -164,8 +165,7 @@ def _trained_by(tables: Mapping[str, Any]) -> str | None:
     train = tables.get("train")
     if not isinstance(train, Mapping) or not isinstance(train.get("optimizer", "sgd"), str):
         return None  # training says what is wrong with it; planning does not read it
-    name: str = train.get("optimizer", "sgd").lower()
-    return "momentum" if name == "sgd" and train.get("momentum") else name
+    return optimizer_kind(train.get("optimizer", "sgd"), train.get("momentum", 0.0))
 
 
 def _server(table: object, where: str) -> Server:

@@ -75,12 +75,6 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
         ) from error
 
 
-def optimizer_kind(train: TrainSettings) -> str:
-    """The optimizer as profiles name it, by what it keeps for each parameter."""
-    name = train.optimizer.lower()
-    return "momentum" if name == "sgd" and train.momentum else name
-
-
 def named_loss(name: str) -> Loss:
     """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
     own = ":" in name

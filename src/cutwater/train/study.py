@@ -21,15 +21,9 @@ from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.planners import planner_for, solve_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
+from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
-from cutwater.train.choices import (
-    check_loss_is_fixed,
-    find_device,
-    find_optimizer,
-    named_loss,
-    optimizer_kind,
-    try_loss,
-)
+from cutwater.train.choices import check_loss_is_fixed, find_device, find_optimizer, named_loss, try_loss
 from cutwater.train.conditions import Conditions, Estimates, check_trace
 from cutwater.train.fingerprint import digests, text_digest
 from cutwater.train.round import Outcome, play, under
@@ -92,7 +86,7 @@ class Study:
         if conditions is not None and conditions.trace is not None:
             check_trace(conditions.trace, fleet.names)
         partition = _partition(share_out, data, fleet, train.seed)
-        trained = _trained(partition)
+        trained = partition.train_sizes
         _check_sessions(fleet, trained, session)
         wanted = loss if loss is not None else named_loss(train.loss)
         check_loss_is_fixed(wanted)
@@ -257,12 +251,6 @@ def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, se
     return share_out
 
 
-def _trained(partition: Partition) -> NDArray[np.int64]:
-    """n_k of every client: what it holds without its local tests."""
-    held = np.diff(partition.ends, prepend=0)
-    return held - (held * partition.local_test).astype(np.int64)
-
-
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
     for client, count in zip(fleet, trained, strict=True):
         mine = session.of(client)
@@ -289,7 +277,7 @@ def _profile(
     return profile_layered(
         model,
         inputs,
-        optimizer=optimizer_kind(train),
+        optimizer=optimizer_kind(train.optimizer, train.momentum),
         model=name,
         input=data.input,
         classes=data.classes,
