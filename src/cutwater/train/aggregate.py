@@ -144,7 +144,7 @@ class Average:
                     f"{_kind_text(kind)}",
                 )
             if name in self._fixed:
-                if not torch.equal(_bits(tensor), _bits(self._fixed[name])):
+                if not torch.equal(raw_bytes(tensor), raw_bytes(self._fixed[name])):
                     raise BadUpdate(client, f"changes {name!r}, whose infinities must stay as they are")
             elif name in self._places and tensor.numel():
                 largest = max(largest, _largest(client, name, tensor))
@@ -158,7 +158,7 @@ def weights_sha256(state: State) -> str:
         tensor = state[name]
         header = [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
         digest.update(json.dumps(header).encode() + b"\n")
-        digest.update(_bits(tensor).numpy().data)
+        digest.update(raw_bytes(tensor).numpy().data)
     return digest.hexdigest()
 
 
@@ -194,7 +194,8 @@ def _all_finite(low: float, high: float) -> bool:
     return -math.inf < low and high < math.inf
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def raw_bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor, one after the other, on the CPU."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 

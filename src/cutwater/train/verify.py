@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from cutwater.plan.fleet import NO_LIMIT
+from cutwater.train.aggregate import raw_bytes
 from cutwater.train.engine import Engine
 from cutwater.train.run import Step, rounds, start
 from cutwater.train.study import Study
@@ -90,5 +91,4 @@ def _compare(steps: Mapping[str, Step]) -> Check:
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors have the same bytes; -0 is not 0 here, and NaN is itself."""
-    plain = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right))
-    return torch.equal(*plain)
+    return torch.equal(raw_bytes(left), raw_bytes(right))

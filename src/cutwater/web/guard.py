@@ -76,11 +76,11 @@ class Guard:
 
     def _is_here(self, host: str) -> bool:
         """A name of this machine, or a plain address: only names can be bent to lead here."""
+        name = _name_of(host)
         try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
             ipaddress.ip_address(name)
         except ValueError:
-            return name_of(host) in self._names
+            return name in self._names
         return True
 
     def _has_token(self, scope: Scope, headers: dict[bytes, str]) -> bool:
@@ -96,7 +96,7 @@ class Guard:
         return f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000".encode()
 
 
-def name_of(host: str) -> str:
+def _name_of(host: str) -> str:
     """The name in a Host header, without its port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cutwater.errors import EngineError
 from cutwater.plan.latency import PHASES
+from cutwater.train.aggregate import raw_bytes
 from cutwater.train.session import State, Task
 
 RAW = "cutwater.raw"
@@ -97,7 +98,7 @@ def pack(state: State) -> ArrayRecord:
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 shape=tuple(tensor.shape),
                 stype=RAW,
-                data=tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
+                data=raw_bytes(tensor).numpy().tobytes(),
             )
             for name, tensor in state.items()
         }
