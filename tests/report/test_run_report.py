@@ -129,6 +129,15 @@ def test_the_stamp_changes_with_every_round_and_only_then(tmp_path):
     assert stamp(Folder(run)) != before
 
 
+def test_a_run_that_can_not_be_read_does_not_keep_the_others_from_being_listed(tmp_path):
+    run = write_run(tmp_path / "run", rounds=1)
+    (run / "metrics.jsonl").rename(tmp_path / "elsewhere")
+    (run / "metrics.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert summary("run", Folder(run))["rounds"] == 0
+    with pytest.raises(RunError, match="can't be read"):
+        run_data("run", Folder(run))
+
+
 def test_a_whole_number_that_no_float_holds_is_left_out(tmp_path):
     run = write_run(tmp_path / "run", rounds=1)
     with (run / "metrics.jsonl").open("a") as file:

@@ -79,9 +79,12 @@ def run_data(name: str, folder: Folder, budget: int = MOST_SESSIONS) -> Json:
 
 
 def summary(name: str, folder: Folder) -> Json:
-    """A run in one row, for a list."""
-    lines, _ = read_metrics(folder)
-    info = read_document(folder, "run.json") or {}
+    """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
+    try:
+        lines, _ = read_metrics(folder)
+        info = read_document(folder, "run.json") or {}
+    except RunError:
+        lines, info = [], {}
     last = _line(lines[-1]) if lines else {}
     accuracies = [found for line in lines if (found := _number(line.get("accuracy"))) is not None]
     written, _ = folder.stamp("metrics.jsonl")
