@@ -76,6 +76,16 @@ def test_planning_at_another_batch_size_holds_what_profiling_at_it_counts(optimi
         assert client_memory(profile, other.batch_size) == pytest.approx(other.column("client_memory_bits"))
 
 
+def test_weights_that_do_not_learn_stay_whatever_the_batch():
+    model = nn.Sequential(nn.Linear(10, 600), nn.Tanh(), nn.Linear(600, 2))
+    model[0].requires_grad_(False)
+    small, large = (
+        cutwater.profile_layered(cutwater.layered(model), torch.zeros(batch, 10)) for batch in (4, 64)
+    )
+    for profile, other in ((small, large), (large, small)):
+        assert client_memory(profile, other.batch_size) == pytest.approx(other.column("client_memory_bits"))
+
+
 def test_views_share_memory_with_what_they_look_at():
     base = torch.zeros(6)
     storages = Storages()

@@ -48,11 +48,13 @@ def client_memory(profile: Profile, batch_size: float) -> Floats:
     """Bits that training layers 1..l holds at a batch size other than the profile's.
 
     Weights, gradients and optimizer state stay; saved activations grow with the batch. An optimizer that
-    only a profile from elsewhere knows is taken to keep no state.
+    only a profile from elsewhere knows is taken to keep no state, and weights that it does not tell of are
+    taken to be those that learn.
     """
-    total = profile.column("client_memory_bits")
-    copies = 2 + OPTIMIZER_STATE.get(profile.optimizer.lower(), 0)
-    fixed = np.minimum(total, copies * profile.column("client_bits"))
+    total, learned = profile.column("client_memory_bits"), profile.column("client_bits")
+    told = [cut.client_bits if cut.weight_bits is None else cut.weight_bits for cut in profile.cuts]
+    weights = np.array(told, dtype=np.float64)
+    fixed = np.minimum(total, weights + (1 + OPTIMIZER_STATE.get(profile.optimizer.lower(), 0)) * learned)
     return fixed + (total - fixed) * (batch_size / profile.batch_size)
 
 

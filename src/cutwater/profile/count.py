@@ -174,6 +174,7 @@ def _cuts(
             gradient_bits=-(-cost.gradient_bits // batch),
             client_memory_bits=weights[index] + (1 + state) * trainable[index] + cost.held_bits,
             ruled_out=layered.ruled_out.get(index + 1),
+            weight_bits=weights[index],
         )
         for index, (layer, cost) in enumerate(zip(layered.layers, costs, strict=True))
     )

@@ -47,6 +47,8 @@ class Cut:
     saved activations."""
     ruled_out: str | None = None
     """Why this cut can't be used (tied parameters on both sides), or None."""
+    weight_bits: int | None = None
+    """All weights of layers 1..l, buffers and those that don't learn included; None where it is not told."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("model", "input", "count", "optimizer", "name", "stage"), ("text", _is_text)),
     **dict.fromkeys(("batch_size", "cut"), ("a whole number of at least 1", _is_count)),
     "classes": ("a whole number or null", lambda value: value is None or _is_whole(value)),
+    "weight_bits": (f"{_AMOUNT}, or null", lambda value: value is None or _is_amount(value)),
     "ruled_out": ("text or null", lambda value: value is None or _is_text(value)),
 }
 """What each field holds, and whether a value is that; all others are amounts."""
