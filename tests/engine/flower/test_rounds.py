@@ -30,8 +30,9 @@ from cutwater.engine.local import run
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.ticket import Ticket
-from cutwater.errors import CutwaterError
+from cutwater.errors import CutwaterError, RunError
 from cutwater.train.aggregate import weights_sha256
+from cutwater.train.conditions import Estimates
 from cutwater.train.metrics import read
 
 EVERYBODY = ["watch", "phone", "tablet", "laptop"]
@@ -379,6 +380,22 @@ def test_plans_follow_what_was_measured(tmp_path):
     assert set(seen) == set(EVERYBODY)
     # This machine is far faster than a watch, and one round moves an estimate by a bounded factor.
     assert 1.05 < seen["watch"].compute / study.fleet[0].compute < 2
+
+
+ORACLE = '[conditions]\nchange = "jitter"\ncompute_jitter = 1.0\nestimate = "true"'
+
+
+def test_an_oracle_plans_emulated_rounds_on_what_the_devices_really_do(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1, more=ORACLE), emulate=True)
+    study = study_for(given)
+    (step,) = serve(grid_of(given), "r1", given, study=study)
+    assert step.outcome.plan == study.outcome(1, Estimates.of(study.conditions)).plan
+
+
+def test_an_oracle_is_refused_where_nothing_is_emulated(tmp_path):
+    given = settings(write_four(tmp_path, rounds=1, more=ORACLE))
+    with pytest.raises(RunError, match="nobody knows what real devices can do"):
+        study_for(given)
 
 
 def test_nothing_that_arrives_is_unpickled(once, server_study, monkeypatch):

@@ -123,7 +123,7 @@ class Deployment:
             round_.until = self.clock()
             return round_
         clients = [study.client(name) for name in here]
-        believed = [before.estimates.believed(client) for client in clients]
+        believed = [study.truth.believed(before.estimates, client, number) for client in clients]
         plan = solve_by(study.problem(under(clients, believed)), study.planner, study.planner_options)
         round_.plan = plan
         deadline = settings.deadline or 5 * plan.latency + _SPARE

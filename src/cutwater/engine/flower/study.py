@@ -5,6 +5,7 @@ from hashlib import sha256
 
 from cutwater.data.batches import batch_sizes
 from cutwater.engine.flower.settings import Settings
+from cutwater.errors import RunError
 from cutwater.scenario.file import load_scenario
 from cutwater.scenario.study import study_of
 from cutwater.train.study import Study
@@ -18,6 +19,11 @@ def study_for(settings: Settings) -> Study:
     """
     scenario = load_scenario(settings.scenario)
     study = study_of(scenario, planner=settings.planner, rounds=settings.rounds or None)
+    if study.conditions.estimate == "true" and not settings.emulate:
+        raise RunError(
+            "[conditions] estimate is 'true', but nobody knows what real devices can do before they are "
+            "measured: leave it out, or emulate the devices"
+        )
     if "estimate" in scenario.sections.get("conditions", {}):
         return study
     return replace(study, conditions=replace(study.conditions, estimate="average"))
