@@ -74,8 +74,10 @@ def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how
     for line in child.stderr:
         if "registering" in line:
             break
-    time.sleep(0.5)
-    assert fleet_processes(tmp_path)
+    until = time.monotonic() + 30
+    while not fleet_processes(tmp_path):
+        assert time.monotonic() < until, "no process of the fleet was seen"
+        time.sleep(0.05)
     child.send_signal(how)
     child.stderr.read()
     assert child.wait(60) == 130

@@ -175,12 +175,15 @@ def test_an_emulated_server_takes_no_less_time_for_having_updated_in_between(stu
     flops = (cut.server_forward_flops + cut.server_backward_flops) * len(labels)
     hosting = Hosting(study.job(), study.profile, flops / 0.2, emulate=True)
     hosting.expect("s1", task(1), 1e6, study.initial)
+    taken = 0.0
     for number in range(3):
         began = time.monotonic()
         own_loop.run(hosting.step(session(1), number, smashed, labels))
-        assert time.monotonic() - began >= 0.195
+        taken += time.monotonic() - began
         time.sleep(0.1)
     hosting.close()
+    # All together: what one step sleeps too long on a busy machine, the next sleeps less.
+    assert taken >= 3 * 0.195
 
 
 def test_a_session_whose_part_at_the_server_costs_nothing_takes_its_turn(study, hosting):

@@ -19,6 +19,7 @@ from cutwater.engine.stream.server import StreamServer, _Service
 from cutwater.engine.stream.session import Hosted, Session, SessionRecord, StepResult
 from cutwater.engine.stream.ticket import Claims, TicketKey, opening
 from cutwater.engine.stream.tls import Certificate
+from cutwater.errors import EngineError
 from cutwater.train.step import Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
@@ -193,14 +194,14 @@ def test_a_half_open_peer_is_found_by_keepalive_and_replaced() -> None:
 
 
 def test_a_server_that_is_gone_for_good_is_an_error_by_the_deadline() -> None:
-    with StreamServer(Echo(), limits=QUICK) as server:
-        ticket = issue(server, expected(), open_seconds=1.0, session_seconds=1.0)
-        client = StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
-        client.step(0, *example())
-    with pytest.raises(RefusedError) as refused:
-        client.step(1, *example())
-    assert refused.value.status in (Status.UNAVAILABLE, Status.ABORTED, Status.DEADLINE_EXCEEDED)
-    client.close()
+    with proxied(Echo()) as (server, proxy):
+        ticket = issue(server, expected(), open_seconds=1.5, session_seconds=1.5)
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            proxy.close()
+            with pytest.raises(RefusedError) as refused:
+                client.step(1, *example())
+    assert refused.value.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 
 
 def test_a_server_that_never_was_is_an_error_after_the_patience_to_connect() -> None:
@@ -212,15 +213,17 @@ def test_a_server_that_never_was_is_an_error_after_the_patience_to_connect() -> 
 
 
 def test_closing_a_client_from_another_thread_ends_its_waiting() -> None:
-    with StreamServer(Echo(), limits=QUICK) as server:
+    with proxied(Echo()) as (server, proxy):
         ticket = issue(server, expected())
         client = StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
-    thread, out = in_a_thread(lambda: client.step(0, *example()))
-    time.sleep(0.05)
-    client.close()
-    thread.join(5)
+        proxy.close()
+        thread, out = in_a_thread(lambda: client.step(0, *example()))
+        assert eventually(lambda: client.openings > 1), "it has lost its connection and tries again"
+        assert thread.is_alive()
+        client.close()
+        thread.join(5)
     assert not thread.is_alive()
-    assert isinstance(out[0], RefusedError)
+    assert isinstance(out[0], EngineError)
 
 
 def test_records_count_connections() -> None:
