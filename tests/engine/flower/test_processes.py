@@ -77,6 +77,32 @@ def test_an_error_inside_ends_them_too(tmp_path):
     assert carriers(processes.token) == []
 
 
+INTERRUPTED_WHILE_STARTING = """
+import os, signal, sys
+from pathlib import Path
+from cutwater.engine.flower.processes import Processes, carriers
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGTERM, stop)
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
+processes = Processes(Path(sys.argv[1]), {})
+try:
+    with processes:
+        processes.start("sleep", [sys.executable, "-c", "import time; time.sleep(600)"])
+        print("went on")
+except KeyboardInterrupt:
+    print("stopped", carriers(processes.token))
+"""
+
+
+def test_a_signal_in_the_midst_of_starting_a_process_is_heard(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_STARTING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "stopped []\n", done.stderr
+
+
 def test_a_process_that_can_not_start_or_ends_early_is_named_with_its_last_words(tmp_path):
     with Processes(tmp_path, {}) as processes:
         with pytest.raises(EngineError, match="can't be started"):

@@ -12,9 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cutwater.errors import EngineError
 
@@ -46,8 +49,8 @@ class Processes:
     def start(self, name: str, command: Sequence[str], extra: Mapping[str, str] | None = None) -> int:
         """Start a process whose output goes to a log of its name; its pid."""
         try:
-            with (self.logs / f"{name}.log").open("ab") as log:
-                child = subprocess.Popen(
+            with (self.logs / f"{name}.log").open("ab") as log, _signals_wait():
+                self._children[name] = child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -59,7 +62,6 @@ class Processes:
                 )
         except OSError as error:
             raise EngineError(f"{command[0]} can't be started: {error.strerror or error}") from error
-        self._children[name] = child
         return child.pid
 
     def wait(self, name: str, timeout: float | None = None) -> int:
@@ -125,6 +127,25 @@ class Processes:
     def _alive(self) -> set[int]:
         ours = {child.pid for child in self._children.values() if child.poll() is None}
         return ours | set(carriers(self.token))
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Within, what would end us waits: Python drops whatever a handler raises in the midst of a fork."""
+    heard: list[int] = []
+    own: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers, nor runs them
+        own = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    own = {each: handler for each, handler in own.items() if callable(handler)}
+    for each in own:
+        signal.signal(each, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in own.items():
+            signal.signal(each, handler)
+        for number in heard:
+            signal.raise_signal(number)
 
 
 def _end_with_parent() -> None:
