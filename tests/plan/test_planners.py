@@ -269,3 +269,9 @@ def test_a_cut_that_is_no_whole_number_is_refused_and_not_rounded(cuts):
     problem = paper_like()
     with pytest.raises(PlanError, match=r"gave a client cut (1\.5|nan), but a cut is a whole number"):
         assemble(problem, "own", cuts, 1e9)
+
+
+def test_among_those_at_the_optimum_exact_comes_first_and_those_without_a_plan_last():
+    rows = [("none", None, None), ("slow", 12.0, 0.2), ("ulp below", 10.0 - 2e-15, 0.0), ("exact", 10.0, 0.0)]
+    ranked = sorted(rows, key=lambda row: registry.standing(*row))
+    assert [name for name, *_ in ranked] == ["exact", "ulp below", "slow", "none"]

@@ -66,7 +66,7 @@ def compare(
 def compare_planners(problem: "Problem", names: list[str]) -> list[Entry]:
     """Run planners side by side, fastest round first."""
     from cutwater.plan.exact import certified_bound
-    from cutwater.plan.planners import planner
+    from cutwater.plan.planners import planner, standing
 
     for name in names:
         planner(name)  # an unknown name is refused before any work
@@ -78,7 +78,7 @@ def compare_planners(problem: "Problem", names: list[str]) -> list[Entry]:
         for name in names:
             entries.append(_entry(problem, name, bound))
             bar.advance(task)
-    return sorted(entries, key=lambda entry: (entry.latency is None, entry.latency or 0.0))
+    return sorted(entries, key=lambda entry: standing(entry.planner, entry.latency, entry.gap))
 
 
 def _entry(problem: "Problem", name: str, bound: float) -> Entry:

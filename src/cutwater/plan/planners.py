@@ -33,6 +33,8 @@ _PLANNERS: dict[str, Planner] = {
     "exhaustive": exhaustive,
 }
 _GROUP = "cutwater.planners"
+_AT_OPTIMUM = 1e-9
+"""A plan so near the lower bound is optimal: the bound itself is no nearer to the optimum."""
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -102,6 +104,15 @@ def planner_for(name: str, options: Mapping[str, Any]) -> Planner:
         hint = suggest(option, known) if known else "it takes none"
         raise PlanError(f"planner {name!r} has no option {option!r}: {hint}")
     return chosen
+
+
+def standing(name: str, latency: float | None, gap: float | None) -> tuple[bool, float, bool]:
+    """What planners side by side are sorted by: the fastest round first, those without a plan last.
+
+    Of those at the optimum ``exact`` comes first, though another may be rounded to an ulp below it.
+    """
+    at_optimum = gap is not None and gap <= _AT_OPTIMUM
+    return latency is None, 0.0 if at_optimum else latency or 0.0, name != "exact"
 
 
 def certify(problem: Problem, plan: Plan, bound: float | None = None) -> Plan:

@@ -12,7 +12,7 @@ import numpy as np
 from cutwater.errors import PlanError, ScenarioError
 from cutwater.plan.exact import certified_bound
 from cutwater.plan.latency import PHASES, whole_model_latency
-from cutwater.plan.planners import certify, run
+from cutwater.plan.planners import certify, run, standing
 from cutwater.plan.problem import Problem
 from cutwater.report.knee import knee, server_curve
 from cutwater.web.state import PLANNERS, Asked
@@ -76,7 +76,7 @@ def compare(problem: Problem) -> list[dict[str, Any]]:
     """All planners of the page, the fastest round first; a planner without a plan says why."""
     bound = certified_bound(problem)
     rows = [_row(problem, name, bound) for name in PLANNERS]
-    return sorted(rows, key=lambda row: (row["latency"] is None, row["latency"] or 0.0))
+    return sorted(rows, key=lambda row: standing(row["planner"], row["latency"], row.get("gap")))
 
 
 def _row(problem: Problem, name: str, bound: float) -> dict[str, Any]:
