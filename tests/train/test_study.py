@@ -314,3 +314,42 @@ def test_a_study_and_its_rounds_print_without_their_weights():
     study = small_study(train={"rounds": 1})
     assert "tensor(" not in repr(study)
     assert "tensor(" not in repr(run(study))
+
+
+OWN_OPTIMIZER = """
+import torch
+
+class Signs(torch.optim.Optimizer):
+    def __init__(self, params, lr, scale=1.0):
+        super().__init__(params, {"lr": lr, "scale": scale})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad.sign(), alpha=-group["lr"] * group["scale"])
+
+def no_class(params, lr):
+    return Signs(params, lr)
+"""
+
+
+def test_an_optimizer_of_ones_own_trains_to_the_same_bits_wherever_the_model_is_cut(tmp_path, monkeypatch):
+    (tmp_path / "their_optimizer.py").write_text(OWN_OPTIMIZER)
+    monkeypatch.chdir(tmp_path)
+    own = {"optimizer": "their_optimizer:Signs", "momentum": 0.0, "optimizer_options": {"scale": 0.1}}
+    study = small_study(train=own)
+    whole = [step.record.weights_sha256 for step in run(study.with_planner("fedavg"))]
+    assert [step.record.weights_sha256 for step in run(study.with_planner("random", seed=3))] == whole
+    assert whole != [step.record.weights_sha256 for step in run(small_study())]
+    assert study.profile.optimizer == "adam"
+    for name, said in {
+        "their_optimizer:Sines": "was not found .*no attribute 'Sines'",
+        "their_optimizer:no_class": "must be a class of torch.optim.Optimizer",
+        "no_such_module:Signs": "was not found .*No module named",
+    }.items():
+        with pytest.raises(RunError, match=said):
+            small_study(train={**own, "optimizer": name})
+    with pytest.raises(RunError, match=r"refuses lr = 0\.05 with .*scales"):
+        small_study(train={**own, "optimizer_options": {"scales": 2}})

@@ -20,9 +20,13 @@ OPTIMIZER_STATE = {
 
 
 def optimizer_kind(name: str, momentum: float) -> str:
-    """An optimizer of torch.optim as profiles name it, by what it keeps for each parameter.
+    """An optimizer as profiles name it, by what it keeps for each parameter; a user's own is taken for Adam.
 
     >>> optimizer_kind("SGD", 0.9), optimizer_kind("sgd", 0.0), optimizer_kind("RMSprop", 0.9)
     ('momentum', 'sgd', 'rmsprop')
+    >>> optimizer_kind("my_package:Lion", 0.0)
+    'adam'
     """
+    if ":" in name:
+        return "adam"
     return "momentum" if name.lower() == "sgd" and momentum else name.lower()

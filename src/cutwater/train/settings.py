@@ -106,7 +106,8 @@ class TrainSettings:
     clients_per_round: int | None = None
     """How many clients a round aggregates; all if not given."""
     optimizer: str = "sgd"
-    """Any optimizer of torch.optim by name; each session starts it afresh, on both sides of the cut."""
+    """An optimizer of torch.optim by name, or your own as ``package.module:Class``; each session starts it
+    afresh, on both sides of the cut."""
     lr: float = 0.05
     """η: the learning rate that the schedule starts from."""
     momentum: float = 0.0

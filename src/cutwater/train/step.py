@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from cutwater.errors import RunError
 from cutwater.model.randomness import LOSS, enter_layer, random_stream
+from cutwater.usercode import find, told
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""
@@ -157,17 +158,12 @@ def train_step(
 def optimizer_factory(
     name: str, lr: float, *, clip_value: float | None = None, **options: Any
 ) -> MakeOptimizer:
-    """A torch.optim optimizer by name, for the parameters of either side.
+    """An optimizer by name, of torch.optim or a user's own, for the parameters of either side.
 
     ``clip_value`` clips every element of the gradients, which means the same at every cut; the global norm
     would need the gradients of both sides at once.
     """
-    known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
-    if name.lower() in _NOT_SEPARABLE:
-        raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
-    if name.lower() not in known:
-        raise RunError(f"optimizer {name!r} is unknown: use one of {', '.join(sorted(known))}")
-    make = known[name.lower()]
+    make = _own_optimizer(name) if ":" in name else _torchs_optimizer(name)
     try:
         make([nn.Parameter(torch.zeros(1, 1))], lr=lr, **options)
     except (TypeError, ValueError) as error:
@@ -180,6 +176,32 @@ def optimizer_factory(
         return optimizer
 
     return build
+
+
+def _torchs_optimizer(name: str) -> Callable[..., Optimizer]:
+    known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
+    if name.lower() in _NOT_SEPARABLE:
+        raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
+    if name.lower() not in known:
+        raise RunError(
+            f"optimizer {name!r} is unknown: use one of {', '.join(sorted(known))}, or your own as "
+            "package.module:Class"
+        )
+    make: Callable[..., Optimizer] = known[name.lower()]
+    return make
+
+
+def _own_optimizer(name: str) -> Callable[..., Optimizer]:
+    try:
+        found = find(name)
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise RunError(
+            f"optimizer {name!r} was not found ({told(error)}): write package.module:Class"
+        ) from error
+    if not _is_optimizer(found):
+        raise RunError(f"optimizer {name!r} is {found!r}, but must be a class of torch.optim.Optimizer")
+    make: Callable[..., Optimizer] = found
+    return make
 
 
 _NOT_SEPARABLE = {
