@@ -18,7 +18,7 @@ from cutwater.plan.problem import Server
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Profile
 from cutwater.train import checkpoint, metrics
-from cutwater.train.folder import open_run
+from cutwater.train.folder import RunFolder, open_run
 
 
 def rounds(study, count):
@@ -225,6 +225,20 @@ def test_two_processes_cannot_train_in_one_folder(study, whole):
     finally:
         holder.communicate("")
     assert run(study, whole, resume=True) == []
+
+
+def test_a_run_that_another_process_begins_meanwhile_is_left_alone(study, tmp_path, monkeypatch):
+    taken = RunFolder.lock
+
+    def late(folder):
+        monkeypatch.setattr(RunFolder, "lock", taken)
+        run(study, tmp_path / "run")
+        taken(folder)
+
+    monkeypatch.setattr(RunFolder, "lock", late)
+    with pytest.raises(RunError, match="was begun by another process at the same time"):
+        run(study.with_planner("fedavg"), tmp_path / "run")
+    assert run(study, tmp_path / "run", resume=True) == []
 
 
 def test_a_folder_is_free_again_after_a_run_and_after_a_failure(study, tmp_path):

@@ -182,8 +182,10 @@ def _plain_targets(dataset: Any, item: Any) -> "Tensor | None":
 
 def _count_classes(sets: Sequence[Samples], classes: int | None, name: str) -> int | None:
     labels = [samples.labels for samples in sets]
+    if classes is not None and classes < 1:
+        raise DataError(f"{name} was given {classes} classes, but must have 1 or more")
     if any(part is None for part in labels):
         if classes is not None:
             raise DataError(f"{name} was given {classes} classes, but its labels are not whole numbers")
         return None
-    return classes or 1 + max(int(part.max()) for part in labels if part is not None)
+    return classes if classes is not None else 1 + max(int(part.max()) for part in labels if part is not None)

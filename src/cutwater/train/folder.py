@@ -141,6 +141,8 @@ def open_run(
         _refuse_other_files(folder.path)
     folder.lock()
     try:
+        if folder.has_rounds() != begun:
+            raise RunError(f"{path} was begun by another process at the same time: name another folder")
         if begun:
             _check_same(folder, study)
         else:

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from flower_cases import good_node, grid_of, settings, write_four
 from flwr.app import Message
 
 from cutwater.engine.flower import roster
-from cutwater.engine.flower.answer import answer
+from cutwater.engine.flower.answer import answer, own_batches
 from cutwater.engine.flower.server_app import serve
 from cutwater.engine.flower.study import mini_batches, study_for
 from cutwater.errors import CutwaterError
@@ -28,8 +29,8 @@ def replaced(given, **nodes):
     return grid
 
 
-def own_node(name, given, config):
-    study, ordinary = study_for(given), good_node(name, given)
+def own_node(name, given, config, study=None):
+    study, ordinary = study or study_for(given), good_node(name, given)
 
     def handle(message):
         if message.metadata.message_type == "query":
@@ -51,12 +52,32 @@ def test_a_node_trains_on_its_own_data_by_a_loader_named_in_its_config(tmp_path)
     assert step.record.weights_sha256 != usual.record.weights_sha256
 
 
-def test_a_node_augments_its_own_data_the_same_way_every_time(tmp_path):
+def test_what_a_model_raises_on_a_node_is_told_to_the_server(tmp_path):
+    def breaks(*_):
+        raise ValueError("no such pixel\nand a long story")
+
     given = settings(write_four(tmp_path, rounds=1))
-    grid = replaced(given, watch={"loader": "own_loader:Noisy"})
-    (first,), (again,) = serve(grid, "r1", given), serve(grid, "r2", given)
-    assert first.record.lost == {}
-    assert first.record.weights_sha256 == again.record.weights_sha256
+    study = study_for(given)
+    next(study.model.module.children()).register_forward_pre_hook(breaks)
+    grid = grid_of(given)
+    grid.nodes[11] = own_node("watch", given, {}, study)
+    (step,) = serve(grid, "r1", given)
+    assert set(step.record.lost) == {"watch"}
+    assert "client 'watch', round 1: ValueError: no such pixel" in step.record.lost["watch"]
+    assert "long story" not in step.record.lost["watch"]
+
+
+def test_a_node_augments_its_own_data_the_same_way_every_time(tmp_path):
+    batches = own_batches("own_loader:Noisy", study_for(settings(write_four(tmp_path))))
+    task = Task("watch", round=1, cut=1, seed=0, lr=0.1, samples=90)
+
+    def images(task):
+        return torch.cat([inputs[0] for inputs, _ in batches(task)])
+
+    first = images(task)
+    torch.manual_seed(3)
+    assert torch.equal(images(task), first)
+    assert not torch.equal(images(replace(task, round=2)), first)
 
 
 def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tmp_path):

@@ -13,6 +13,7 @@ from cutwater.engine.flower.node import Batches, emulated, one_thread_here, run_
 from cutwater.engine.flower.settings import Settings
 from cutwater.engine.flower.study import identity, study_for
 from cutwater.engine.flower.throttle import Meter
+from cutwater.engine.workers import blamed_on
 from cutwater.errors import DataError, RunError
 from cutwater.train.session import Batch, Task
 from cutwater.train.study import Study
@@ -48,7 +49,8 @@ def answer(
     source = own_batches(own, study) if own else study.batches
     meter.device = emulated(study, task) if settings.emulate else None
     meter.seconds["setup"] = meter.clock() - began
-    report = run_session(study, order, weights, source, meter)
+    with blamed_on(task):
+        report = run_session(study, order, weights, source, meter)
     return wire.report_records(report, trained_state(study.job(), task.cut))
 
 
