@@ -25,7 +25,7 @@ _HOME = {
     "TrainSettings": "cutwater.train.settings",
     "build": "cutwater.model.zoo",
     "from_datasets": "cutwater.data.custom",
-    "join": "cutwater.model.layers",
+    "join": "cutwater.model.halves",
     "layered": "cutwater.model.discover",
     "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",

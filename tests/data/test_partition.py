@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.data.partition import METHODS, PAPER_SIZES, Partition, partition
+from cutwater.data.partition import Partition
+from cutwater.data.share_out import METHODS, PAPER_SIZES, partition
 from cutwater.errors import DataError
 
 
@@ -79,7 +80,7 @@ def test_another_seed_gives_another_partition(method):
 
 DIGEST = """
 import hashlib, numpy as np
-from cutwater.data.partition import METHODS, partition
+from cutwater.data.share_out import METHODS, partition
 labels = np.arange(3000) ** 2 % 7
 digest = hashlib.sha256()
 for method in METHODS:

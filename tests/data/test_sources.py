@@ -333,7 +333,7 @@ def test_data_needs_no_torch_until_a_batch_is_made():
     import sys
 
     code = (
-        "import sys; from cutwater.data.sources import load; from cutwater.data.partition import partition;"
+        "import sys; from cutwater.data.sources import load; from cutwater.data.share_out import partition;"
         "d = load('digits'); partition(len(d.train), d.train.labels, ['a', 'b']).table(d.train.labels);"
         "sys.exit('torch' in sys.modules)"
     )

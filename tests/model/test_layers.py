@@ -9,7 +9,8 @@ from torch import nn
 
 import cutwater
 from cutwater.errors import ModelError
-from cutwater.model.layers import Layer, join_states
+from cutwater.model.halves import join_states
+from cutwater.model.layers import Layer
 from cutwater.model.randomness import derive_seed, enter_layer, random_stream
 
 

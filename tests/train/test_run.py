@@ -9,7 +9,7 @@ from small_study import small_clients, small_data, small_model, small_study
 
 from cutwater.data.partition import Partition
 from cutwater.engine.local import LocalEngine, run
-from cutwater.errors import RunError
+from cutwater.errors import EngineError, RunError
 from cutwater.plan.problem import Session
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.conditions import Conditions
@@ -103,6 +103,11 @@ def test_estimates_follow_what_was_seen():
     assert max(errors["last"][1:]) < 1e-9
     assert errors["average"][-1] < 0.5 * errors["average"][0]
     assert errors["nominal"][-1] == pytest.approx(errors["nominal"][0])
+
+
+def test_a_lone_callback_is_refused_before_the_first_round():
+    with pytest.raises(EngineError, match="must be a list of them"):
+        run(small_study(), callbacks=print)
 
 
 def test_callbacks_see_every_round_and_only_the_last_keeps_its_weights():

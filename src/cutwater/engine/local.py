@@ -110,6 +110,8 @@ def run(
     know. What is returned holds this call's rounds; only the last keeps the weights that came out of it.
     ``workers`` may be None for as many as make sense here. The model is left as it was.
     """
+    if callable(callbacks):
+        raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
     count = sensible_workers(study) if workers is None else workers
     engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
     kept = None

@@ -1,4 +1,4 @@
-"""A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and its two halves at a cut (paper, Sec. III-B)."""
+"""A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and where it can be cut (paper, Sec. III-B)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.errors import ModelError
-from cutwater.model.program import Forward, Program, chain, tensors_of
+from cutwater.model.halves import Half
+from cutwater.model.program import Program, chain, tensors_of
 
 
 @dataclass(frozen=True)
@@ -24,80 +25,6 @@ class Layer:
     def stage(self) -> str:
         """The part of the model that it belongs to: its name without the running number."""
         return re.sub(r"[._]?\d+$", "", self.name) or "layers"
-
-
-class _Part(nn.Module):
-    """Some of a model's submodules under their own names, in the modes that the model puts them in."""
-
-    def __init__(self, still: frozenset[str]) -> None:
-        super().__init__()
-        self.still = still
-        """Submodules that stay in eval mode when the model is trained: its own ``train`` says so."""
-
-    def train(self, mode: bool = True) -> "_Part":
-        """Training mode or eval mode, as the model's own ``train`` would set it."""
-        super().train(mode)
-        for name, module in self.named_modules() if mode and self.still else ():
-            if name in self.still:
-                module.training = False
-        return self
-
-
-class Half(_Part):
-    """One side of a cut model; it shares its tensors with the model and keeps their names.
-
-    The client's half takes the model's inputs; the server's half takes what the client's returns.
-    """
-
-    def __init__(
-        self,
-        root: nn.Module,
-        targets: Sequence[str],
-        train: Forward,
-        evaluate: Forward,
-        borrowed: Sequence[str] = (),
-        still: frozenset[str] = frozenset(),
-    ) -> None:
-        super().__init__(still)
-        self.training = root.training
-        self.targets, self.borrowed = tuple(targets), tuple(borrowed)
-        self._programs = (evaluate, train)
-        for target in self.borrowed:
-            _adopt(self, root, target, keep=False)
-        for target in self.targets:
-            _adopt(self, root, target)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The layers of this half, in order."""
-        return self.run(self, *inputs, **named)
-
-    def run(self, holder: nn.Module, *inputs: Any, **named: Any) -> Any:
-        """The same, with the parameters of another module of the same names."""
-        return self._programs[holder.training](holder, *inputs, **named)
-
-
-class Joined(_Part):
-    """Both halves put together again: w = w^C ⊎ w^S."""
-
-    def __init__(self, halves: Sequence[Half]) -> None:
-        super().__init__(frozenset().union(*(half.still for half in halves)))
-        self.training = halves[0].training
-        # A plain list keeps the halves out of the module tree, which already holds their contents.
-        self._chain = [half.run for half in halves]
-        for half in halves:
-            for target in half.borrowed:
-                _adopt(self, half, target, keep=False)
-        # What one half owns and the other borrows ends up owned.
-        for half in halves:
-            for target in half.targets:
-                _adopt(self, half, target)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The whole model."""
-        value = self._chain[0](self, *inputs, **named)
-        for run in self._chain[1:]:
-            value = run(self, value)
-        return value
 
 
 class Split(NamedTuple):
@@ -298,22 +225,6 @@ def of_chain(
     return Layered(root, tuple(map(Layer, names)), program, program)
 
 
-def join(client: nn.Module, server: nn.Module) -> nn.Module:
-    """Put the halves of a split together again: forward, names and state of the whole model."""
-    halves = [half for half in (client, server) if isinstance(half, Half)]
-    if not halves or not isinstance(client, Half):
-        raise ModelError("join takes the two halves that split gave out, the client's first")
-    return Joined(halves)
-
-
-def join_states(client: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict of the whole model from those of its halves."""
-    both = client.keys() & server.keys()
-    if both:
-        raise ModelError(f"{sorted(both)[0]!r} is in both halves, but each tensor belongs to one side")
-    return {**client, **server}
-
-
 def _state(root: nn.Module) -> list[tuple[str, Tensor]]:
     """All parameters and buffers under all of their names."""
     parameters = root.named_parameters(remove_duplicate=False)
@@ -323,32 +234,3 @@ def _state(root: nn.Module) -> list[tuple[str, Tensor]]:
 def _first_names(root: nn.Module) -> dict[int, str]:
     """The first name of each parameter and buffer, by identity."""
     return {id(tensor): name for name, tensor in reversed(_state(root))}
-
-
-def _adopt(holder: nn.Module, root: nn.Module, target: str, *, keep: bool = True) -> None:
-    """Register the submodule or tensor ``target`` of ``root`` under the same name in ``holder``.
-
-    What is not to be kept stays out of the state dict.
-    """
-    *path, name = target.split(".")
-    source = root
-    for step in path:
-        source = getattr(source, step)
-        if step not in holder._modules:
-            holder.add_module(step, nn.Module())
-        inner = holder._modules[step]
-        assert inner is not None
-        if inner is source:
-            return  # an outer module that is already here holds it
-        inner.training = source.training
-        holder = inner
-    found = getattr(source, name)
-    if isinstance(found, nn.Module):
-        holder.add_module(name, found)
-    elif isinstance(found, nn.Parameter):
-        holder.register_parameter(name, found)
-    elif isinstance(found, torch.Tensor):
-        kept = name in source._buffers and name not in source._non_persistent_buffers_set
-        holder.register_buffer(name, found, persistent=keep and kept)
-    else:
-        setattr(holder, name, found)

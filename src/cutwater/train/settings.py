@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutwater.data.download import Say, quiet
-from cutwater.data.partition import METHODS, Partition, partition
+from cutwater.data.partition import Partition
+from cutwater.data.share_out import METHODS, partition
 from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
 from cutwater.data.values import Data
 from cutwater.errors import ScenarioError

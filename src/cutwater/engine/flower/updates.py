@@ -15,7 +15,7 @@ from cutwater.engine.flower.measured import Measured, observed, phases
 from cutwater.engine.flower.orders import Orders, Sent
 from cutwater.engine.flower.study import mini_batches
 from cutwater.errors import EngineError
-from cutwater.model.layers import join_states
+from cutwater.model.halves import join_states
 from cutwater.plan.value import ClientPlan
 from cutwater.train.conditions import Condition
 from cutwater.train.round import Part
