@@ -146,7 +146,17 @@ def test_a_whole_model_with_nan_is_left_out_too(once, server_study):
 
 
 @wraps(cross_entropy)
-def overflowing(output, labels):
+def overflowing(
+    output,
+    labels,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+    label_smoothing=0.0,
+):
+    """In name and defaults the nodes' loss, or they would refuse to train with this server."""
     value = cross_entropy(output, labels)
     return value if torch.is_grad_enabled() else value * torch.inf
 
