@@ -2,22 +2,35 @@
 
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
+from cutwater.errors import CutwaterError
 
-def find(name: str) -> Any:
-    """What "package.module:function" stands for; whatever goes wrong when it is imported is raised.
 
-    >>> find("os.path:basename")("a/b")
+def find(name: str, what: str, refused: type[CutwaterError]) -> Callable[..., Any]:
+    """The function or class that "package.module:function" stands for; refused, as what it is to be, if none.
+
+    >>> find("os.path:basename", "loss", CutwaterError)("a/b")
     'b'
     """
     module, _, path = name.partition(":")
     # An installed command does not look in the current folder, where a user's module usually is.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return attrgetter(path)(import_module(module))
+    try:
+        found = attrgetter(path)(import_module(module))
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise refused(
+            f"{what} {name!r} can't be imported ({told(error)}): write package.module:function, as seen "
+            "from the current folder"
+        ) from error
+    if not callable(found):
+        raise refused(f"{what} {name!r} is {type(found).__name__}, but must be a function")
+    made: Callable[..., Any] = found
+    return made
 
 
 def told(error: BaseException) -> str:

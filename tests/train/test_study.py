@@ -80,7 +80,7 @@ def test_momentum_counts_in_the_memory_of_a_cut():
         ({"clip_value": 1e300}, r"'sgd' can't take a step .*'clip_value': 1e\+300"),
         ({"optimizer_options": {"nesterov": True}, "momentum": 0.0}, "[Nn]esterov"),
         ({"loss": "cross_entropie"}, "did you mean 'cross_entropy'"),
-        ({"loss": "no.such.module:loss"}, "was not found"),
+        ({"loss": "no.such.module:loss"}, "can't be imported"),
         ({"loss": "math:pi"}, "is float, but must be a function"),
         ({"loss": "mse_loss"}, "can't be computed from the model's output"),
         ({"loss": "small_study:small_clients"}, "can't be computed|must be one number"),
@@ -345,9 +345,9 @@ def test_an_optimizer_of_ones_own_trains_to_the_same_bits_wherever_the_model_is_
     assert whole != [step.record.weights_sha256 for step in run(small_study())]
     assert study.profile.optimizer == "adam"
     for name, said in {
-        "their_optimizer:Sines": "was not found .*no attribute 'Sines'",
+        "their_optimizer:Sines": "can't be imported .*no attribute 'Sines'",
         "their_optimizer:no_class": "must be a class of torch.optim.Optimizer",
-        "no_such_module:Signs": "was not found .*No module named",
+        "no_such_module:Signs": "can't be imported .*No module named",
     }.items():
         with pytest.raises(RunError, match=said):
             small_study(train={**own, "optimizer": name})

@@ -57,22 +57,25 @@ def _root(
     pass
 
 
-app.command(cls=Command)(profile)
-app.command(cls=Command)(plan)
-app.command(cls=Command)(compare)
-app.command(cls=Command)(sweep)
-app.command(cls=Command)(whatif)
-app.command(cls=Command)(data)
-app.command(cls=Command)(train)
-app.command(cls=Command)(verify)
-app.command(cls=Command)(runs)
-app.command(cls=Command)(reproduce)
-app.command(cls=Command)(report)
-app.command(cls=Command)(web)
-app.command(cls=Command)(fleet)
-app.command(cls=Command)(audit)
-app.command(cls=Command)(probe)
-app.command(cls=Command)(scaffold)
+for command in (
+    profile,
+    plan,
+    compare,
+    sweep,
+    whatif,
+    data,
+    train,
+    verify,
+    runs,
+    reproduce,
+    report,
+    web,
+    fleet,
+    audit,
+    probe,
+    scaffold,
+):
+    app.command(cls=Command)(command)
 
 
 def main() -> None:

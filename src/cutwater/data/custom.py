@@ -104,7 +104,7 @@ def from_datasets(train: Any, test: Any, *, classes: int | None = None, name: st
 
 def call_user_source(source: str, options: dict[str, Any]) -> Data:
     """What the function behind ``package.module:function`` returns, called with the scenario's options."""
-    function = _function(source)
+    function = find(source, "source", DataError)
     try:
         made = function(**options)
     except CutwaterError:
@@ -125,18 +125,6 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
 
 def _members(item: Any) -> Sequence[Any]:
     return item if isinstance(item, tuple | list) else ()
-
-
-def _function(source: str) -> Any:
-    try:
-        found = find(source)
-    except Exception as error:  # whatever a user's module does when it is imported
-        raise DataError(
-            f"source {source!r} can't be imported ({told(error)}); name it as package.module:function"
-        ) from error
-    if not callable(found):
-        raise DataError(f"source {source!r} is {type(found).__name__}, but must be a function")
-    return found
 
 
 def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:

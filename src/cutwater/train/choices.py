@@ -77,18 +77,15 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
 
 def named_loss(name: str) -> Loss:
     """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
-    own = ":" in name
-    try:
-        found = find(name) if own else getattr(nn.functional, name)
-    except Exception as error:  # whatever a user's module does when it is imported
+    if ":" in name:
+        return find(name, "loss", RunError)
+    loss: Loss | None = getattr(nn.functional, name, None)
+    if not callable(loss):
         known = [key for key in vars(nn.functional) if key.endswith(("_loss", "_entropy"))]
-        hint = f"({told(error)})" if own else f"in torch.nn.functional; {suggest(name, known)}"
-        raise RunError(f"loss {name!r} was not found {hint}; your own is package.module:function") from error
-    if not callable(found):
+        hint = suggest(name, known)
         raise RunError(
-            f"loss {name!r} is {type(found).__name__}, but must be a function of output and labels"
+            f"loss {name!r} was not found in torch.nn.functional; {hint}; your own is package.module:function"
         )
-    loss: Loss = found
     return loss
 
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from cutwater.errors import RunError
 from cutwater.model.randomness import LOSS, enter_layer, random_stream
-from cutwater.usercode import find, told
+from cutwater.usercode import find
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""
@@ -192,16 +192,10 @@ def _torchs_optimizer(name: str) -> Callable[..., Optimizer]:
 
 
 def _own_optimizer(name: str) -> Callable[..., Optimizer]:
-    try:
-        found = find(name)
-    except Exception as error:  # whatever a user's module does when it is imported
-        raise RunError(
-            f"optimizer {name!r} was not found ({told(error)}): write package.module:Class"
-        ) from error
+    found = find(name, "optimizer", RunError)
     if not _is_optimizer(found):
         raise RunError(f"optimizer {name!r} is {found!r}, but must be a class of torch.optim.Optimizer")
-    make: Callable[..., Optimizer] = found
-    return make
+    return found
 
 
 _NOT_SEPARABLE = {

@@ -70,12 +70,7 @@ def own_batches(loader: str, study: Study) -> Batches:
 
 
 def _load(loader: str, client: str) -> Any:
-    try:
-        function = find(loader)
-    except Exception as error:  # whatever a user's module does when it is imported
-        raise DataError(
-            f"loader {loader!r} was not found ({told(error)}): name it as package.module:function"
-        ) from error
+    function = find(loader, "loader", DataError)
     try:
         return function(client)
     except Exception as error:  # whatever a user's function does when it is called

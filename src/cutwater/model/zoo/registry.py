@@ -99,7 +99,7 @@ def _keywords(function: Builder) -> list[str]:
 
 
 def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mapping[str, Any]) -> nn.Module:
-    function = _user_function(name)
+    function = find(name, "model", ModelError)
     try:
         parameters = signature(function).parameters
     except (TypeError, ValueError):  # some builtins don't say what they take
@@ -111,19 +111,6 @@ def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mappin
     if not isinstance(module, nn.Module):
         raise ModelError(f"{name} returned {type(module).__name__}, but must return a torch.nn.Module")
     return module
-
-
-def _user_function(name: str) -> Builder:
-    try:
-        found = find(name)
-    except Exception as error:
-        raise ModelError(
-            f"model {name!r} can't be imported ({told(error)}): write 'package.module:function', "
-            "seen from the current folder"
-        ) from error
-    if not callable(found):
-        raise ModelError(f"{name} is a {type(found).__name__}, but must be a function that returns a model")
-    return found  # type: ignore[no-any-return]
 
 
 def _call(name: str, function: Builder, arguments: Mapping[str, Any]) -> nn.Module:
