@@ -1,11 +1,14 @@
 """Buffers that no state dict holds: what a session leaves in them reaches no other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from small_study import small_model, small_study
 from torch import nn
 
 from cutwater.engine.local import run
+from cutwater.errors import EngineError
 
 
 class Centred(nn.Module):
@@ -23,6 +26,20 @@ class Centred(nn.Module):
         elif self.training:
             self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
         return x - self.mean
+
+
+def test_a_run_that_fails_leaves_them_as_it_found_them():
+    def breaks(output, labels):
+        if model[1].mean.any() and output.requires_grad:
+            raise ValueError("enough")
+        return nn.functional.cross_entropy(output, labels)
+
+    model = small_model()
+    model.insert(1, Centred(in_place=True))
+    study = small_study(model=model)
+    with pytest.raises(EngineError, match="enough"):
+        run(replace(study, loss=breaks))
+    assert not model[1].mean.any()
 
 
 @pytest.mark.parametrize("in_place", [True, False])

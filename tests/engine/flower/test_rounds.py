@@ -145,6 +145,19 @@ def test_a_whole_model_with_nan_is_left_out_too(once, server_study):
     assert step.record.weights_sha256 == sha256_of(given, EVERYBODY[:3])
 
 
+def test_buffers_that_no_state_dict_holds_are_as_in_process_in_every_round(tmp_path):
+    path = write_four(tmp_path, rounds=3)
+    own = path.read_text().replace('"cnn"', '"drifting_model:build"')
+    path.write_text(own.replace("options = { dropout = 0.0, width = 8 }", ""))
+    given = settings(path)
+    over_grid, local = serve(grid_of(given), "r1", given), run(study_for(given))
+    assert [step.record.lost for step in over_grid] == [{}] * 3
+    assert {part.cut for part in over_grid[0].outcome.parts} > {6}
+    assert [step.record.weights_sha256 for step in over_grid] == [
+        step.record.weights_sha256 for step in local
+    ]
+
+
 @wraps(cross_entropy)
 def overflowing(
     output,
