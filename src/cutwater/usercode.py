@@ -28,7 +28,7 @@ def find(name: str, what: str, refused: type[CutwaterError]) -> Callable[..., An
             "from the current folder"
         ) from error
     if not callable(found):
-        raise refused(f"{what} {name!r} is {type(found).__name__}, but must be a function")
+        raise refused(f"{what} {name!r} is {type(found).__name__}, but must be a function or class")
     made: Callable[..., Any] = found
     return made
 

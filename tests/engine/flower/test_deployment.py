@@ -37,13 +37,29 @@ def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_proc
     assert not files.exists()
 
 
+QUIET = {b"FLWR_TELEMETRY_ENABLED=0", b"FLWR_DISABLE_UPDATE_CHECK=1", b"RAY_USAGE_STATS_ENABLED=0"}
+
+
+def _reports_home(pid: int) -> bool:
+    """Whether a process that we started may tell anyone of itself, or ask for updates."""
+    try:
+        return not QUIET.issubset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:  # it has ended
+        return False
+
+
 class _Killer:
     """Kills one client's app, with SIGKILL, while its session is under way in the third round."""
 
     def __init__(self, fleet: LocalFleet, name: str, metrics: Path, port: int) -> None:
         self.fleet, self.name, self.metrics, self.port, self.killed = fleet, name, metrics, port, 0
+        self.seen: set[int] = set()
+        self.loud: set[int] = set()
 
     def __call__(self) -> None:
+        new = set(carriers(self.fleet.processes.token)) - self.seen
+        self.seen |= new
+        self.loud |= {pid for pid in new if _reports_home(pid)}
         if self.killed or len(read(self.metrics)) != 2:
             return
         for pid in descendants(self.fleet.nodes[self.name]):
@@ -62,6 +78,9 @@ def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_s
     hashes, state = in_process
     assert [first["weights_sha256"], second["weights_sha256"]] == hashes
     assert killer.killed, "the node's session was never seen"
+    # The SuperLink, four nodes, the run's command, and the apps that these start.
+    assert len(killer.seen) > 6
+    assert killer.loud == set()
     assert list(third["lost"]) == ["phone"]
     survivors = [name for name in EVERYBODY if name != "phone"]
     assert third["weights_sha256"] == weights_sha256(trained(settings(path), survivors, state, 3))
