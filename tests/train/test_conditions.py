@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cutwater.errors import FileFormatError
@@ -178,6 +178,7 @@ positive = st.floats(1e-6, 1e18)
 
 @settings(deadline=None)
 @given(positive, st.floats(allow_nan=True), st.floats(0.01, 1.0))
+@example(before=9e12, observed=2e-311, smoothing=1.0)
 def test_no_observation_moves_a_robust_average_more_than_threefold(before, observed, smoothing):
     after = robust_average(before, observed, smoothing)
     assert before / 3.0001 <= after <= before * 3.0001

@@ -270,5 +270,6 @@ def robust_average(before: float, observed: float, smoothing: float) -> float:
     """
     if not (math.isfinite(observed) and observed > 0):
         return before
-    step = math.log(observed / before)
+    ratio = observed / before
+    step = math.log(ratio) if ratio else -_LARGEST_STEP  # so small that no float holds it
     return before * math.exp(smoothing * min(max(step, -_LARGEST_STEP), _LARGEST_STEP))
