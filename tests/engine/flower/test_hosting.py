@@ -50,6 +50,14 @@ def smashed_of(study, cut=2):
     return (smashed.requires_grad_(),), labels[:16]
 
 
+def step(hosting, of, number, smashed, labels):
+    """A step and, its gradients being out, its rest, as the stream would have it."""
+    result = own_loop.run(hosting.step(of, number, smashed, labels))
+    if result.rest is not None:
+        result.rest()
+    return result
+
+
 def held_bytes():
     gc.collect()
     storages = {}
@@ -71,7 +79,7 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
         hosting.expect(each.id, task(number), 1e6, study.initial)
     assert held_bytes() - before < model, "rooms are furnished when they are used"
     for each in sessions:
-        own_loop.run(hosting.step(each, 0, smashed, labels))
+        step(hosting, each, 0, smashed, labels)
     assert hosting.open == 8
     assert held_bytes() - before <= 8 * (model + momentum) + 16 * state_bytes((*smashed, labels))
     for each in sessions:
@@ -84,7 +92,7 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
 def test_a_session_that_failed_leaves_nothing(study, hosting):
     smashed, labels = smashed_of(study)
     hosting.expect("s1", task(1), 1e6, study.initial)
-    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    step(hosting, session(1), 0, smashed, labels)
     own_loop.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
     with pytest.raises(EngineError, match="nothing"):
         hosting.collect("s1")
@@ -101,7 +109,7 @@ def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
     smashed, labels = smashed_of(study)
     before = {name: tensor.clone() for name, tensor in study.model.module.state_dict().items()}
     hosting.expect("s1", task(1), 1e6, study.initial)
-    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    step(hosting, session(1), 0, smashed, labels)
     own_loop.run(hosting.closed(session(1), record(session(1))))
     trained = hosting.collect("s1")
     after = study.model.module.state_dict()
@@ -129,11 +137,11 @@ def slow_updates(monkeypatch):
 def test_gradients_go_out_before_the_update_and_the_end_waits_for_it(study, hosting, slow_updates):
     smashed, labels = smashed_of(study)
     hosting.expect("s1", task(1), 1e6, study.initial)
-    first = own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    first = step(hosting, session(1), 0, smashed, labels)
     assert first.gradients, "nothing has been updated yet"
     assert not slow_updates.is_set()
     threading.Timer(0.05, slow_updates.set).start()
-    own_loop.run(hosting.step(session(1), 1, smashed, labels))
+    step(hosting, session(1), 1, smashed, labels)
     slow_updates.clear()
     threading.Timer(0.05, slow_updates.set).start()
     own_loop.run(hosting.closed(session(1), record(session(1))))
@@ -154,7 +162,7 @@ def test_an_update_that_fails_fails_its_session(study, hosting, monkeypatch, end
     monkeypatch.setattr(ServerSide, "update", broken)
     smashed, labels = smashed_of(study)
     hosting.expect("s1", task(1), 1e6, study.initial)
-    own_loop.run(hosting.step(session(1), 0, smashed, labels))
+    step(hosting, session(1), 0, smashed, labels)
     doing = {
         "step": lambda: hosting.step(session(1), 1, smashed, labels),
         "closed": lambda: hosting.closed(session(1), record(session(1))),
@@ -178,7 +186,7 @@ def test_an_emulated_server_takes_no_less_time_for_having_updated_in_between(stu
     taken = 0.0
     for number in range(3):
         began = time.monotonic()
-        own_loop.run(hosting.step(session(1), number, smashed, labels))
+        step(hosting, session(1), number, smashed, labels)
         taken += time.monotonic() - began
         time.sleep(0.1)
     hosting.close()
@@ -189,4 +197,4 @@ def test_an_emulated_server_takes_no_less_time_for_having_updated_in_between(stu
 def test_a_session_whose_part_at_the_server_costs_nothing_takes_its_turn(study, hosting):
     smashed, labels = smashed_of(study)
     hosting.expect("s1", task(1), 0.0, study.initial)
-    assert own_loop.run(hosting.step(session(1), 0, smashed, labels)).gradients
+    assert step(hosting, session(1), 0, smashed, labels).gradients

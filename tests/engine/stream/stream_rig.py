@@ -8,8 +8,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -54,6 +55,23 @@ class Echo:
 
     async def closed(self, session: Session, record: SessionRecord) -> None:
         self.closes.append(record)
+
+
+class Thorough(Echo):
+    """Has something left to do when its reply is out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+        self.order.append(f"step {number}")
+        result = await super().step(session, number, smashed, labels)
+        return replace(result, rest=lambda: self.order.append(f"rest of {number}"))
+
+    async def closed(self, session: Session, record: SessionRecord) -> None:
+        self.order.append("closed")
+        await super().closed(session, record)
 
 
 class Slow(Echo):
@@ -239,3 +257,18 @@ def eventually(condition: Any, seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def in_a_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """The thread, and what the work will have returned or raised."""
+    out: list[object] = []
+
+    def guarded() -> None:
+        try:
+            out.append(work())
+        except Exception as error:
+            out.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    return thread, out

@@ -3,17 +3,30 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, expected, issue, proxied, step_frames
+from stream_rig import (
+    QUICK,
+    Echo,
+    Raw,
+    Slow,
+    Thorough,
+    eventually,
+    example,
+    expected,
+    in_a_thread,
+    issue,
+    proxied,
+    step_frames,
+)
 
 import own_loop
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.frames import PREFIX, Kind, unseal
 from cutwater.engine.stream.limits import Limits
+from cutwater.engine.stream.messages import Message
 from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.server import StreamServer, _Service
 from cutwater.engine.stream.session import Hosted, Session, SessionRecord, StepResult
@@ -105,20 +118,6 @@ def test_cut_again_and_again_it_still_ends_the_same() -> None:
             assert losses == FAULT_FREE
             assert client.openings > 1
     assert half.steps == [("k1", number) for number in range(4)]
-
-
-def in_a_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    out: list[object] = []
-
-    def guarded() -> None:
-        try:
-            out.append(work())
-        except Exception as error:
-            out.append(error)
-
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    return thread, out
 
 
 def test_a_step_under_way_outlives_its_connection_and_its_reply_is_not_lost() -> None:
@@ -226,6 +225,67 @@ def test_closing_a_client_from_another_thread_ends_its_waiting() -> None:
     assert isinstance(out[0], EngineError)
 
 
+def test_what_is_left_of_a_step_is_done_once_its_reply_is_out_and_before_anything_else() -> None:
+    half = Thorough()
+    with (
+        StreamServer(half, limits=QUICK) as server,
+        StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
+    ):
+        client.step(0, *example())
+        assert eventually(lambda: half.order == ["step 0", "rest of 0"])
+        client.step(1, *example())
+        client.finish()
+    assert half.order == ["step 0", "rest of 0", "step 1", "rest of 1", "closed"]
+
+
+@pytest.mark.parametrize("then", ["step", "finish", "fail"])
+def test_what_is_left_of_a_step_is_done_even_if_nobody_sends_its_reply(then: str) -> None:
+    """By the next step or the end at the latest; a session that failed has no use for it."""
+    half, labels = Thorough(), example()[1]
+    claims = Claims("id", "r", 1, "k1", 2, "x:1", "name", "print", 30.0, 30.0)
+
+    async def main() -> None:
+        hosted = Hosted(claims, expected(), half, time.monotonic)
+        await hosted.take(Message(Kind.STEP, 0, (torch.zeros(4, 8), labels), {}))
+        assert half.order == ["step 0"]
+        if then == "step":
+            await hosted.take(Message(Kind.STEP, 1, (torch.zeros(4, 8), labels), {}))
+        elif then == "finish":
+            hosted.finish(1)
+        hosted.fail(RefusedError(Status.ABORTED, "over"))
+        await hosted.ended()
+
+    own_loop.run(main())
+    expected_order = {"step": ["rest of 0", "step 1"], "finish": ["rest of 0"], "fail": []}
+    assert half.order == ["step 0", *expected_order[then], "closed"]
+
+
+@pytest.mark.parametrize("after", range(HELLO, HELLO + 2 * STEP, FRAME))
+def test_what_is_left_of_a_step_is_done_though_its_reply_got_lost(after: int) -> None:
+    half = Thorough()
+    with proxied(half, CHUNKED) as (server, proxy):
+        proxy.cut_after = {"down": after}
+        ticket = issue(server, EXPECT)
+        with StreamClient(ticket, EXPECT, client="k1", limits=CHUNKED) as client:
+            for number in range(3):
+                client.step(number, *example(*SIZE))
+            client.finish()
+    assert half.order == [f"{what} {number}" for number in range(3) for what in ("step", "rest of")] + [
+        "closed"
+    ]
+
+
+def test_a_session_that_failed_has_nothing_left_to_do() -> None:
+    half = Thorough()
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            assert eventually(lambda: half.order == ["step 0", "rest of 0"])
+            server.revoke(ticket)
+    assert half.order == ["step 0", "rest of 0", "closed"]
+
+
 def test_records_count_connections() -> None:
     half = Echo()
     with proxied(half) as (server, proxy):
@@ -326,7 +386,7 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
     """Real networks reorder what two connections carry; only here can every order be tried."""
 
     async def main() -> None:
-        certificate, key, half = Certificate.self_signed(), TicketKey(), Echo()
+        certificate, key, half = Certificate.self_signed(), TicketKey(), Thorough()
         claims = Claims("id", "r", 1, "k1", 2, "x:1", certificate.name, certificate.fingerprint, 30.0, 30.0)
         service = _Service(half, key, Limits(), time.monotonic)
         service.hosted["id"] = hosted = Hosted(claims, expected(), half, time.monotonic)
@@ -345,7 +405,7 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
         new.inbox.put_nowait(frames[1])
         await asyncio.sleep(0.02)
         assert hosted.failure is None
-        assert half.steps == [("k1", 0), ("k1", 1)]
+        assert half.order == ["step 0", "rest of 0", "step 1", "rest of 1"]
         assert new.sent[-2:] == [(Kind.REPLY, 0), (Kind.REPLY, 1)]
         hosted.fail(RefusedError(Status.ABORTED, "over"))
         await asyncio.wait(calls)

@@ -1,8 +1,8 @@
 """The server's halves: one for each open session, run by promised shares of the server's compute.
 
 A session's half is copied from the model when its first mini-batch arrives and given up when the session is
-over: memory grows by one server-side model and its optimizer state for each open session, and no more. All of
-them run in one thread, because torch's random generators belong to the process (see ``model.randomness``).
+over: memory grows by one server-side model and its optimizer state for each open session, and no more. One of
+them computes at a time, because torch's random generators belong to the process (see ``model.randomness``).
 
 A half is updated when its gradients are on their way, not before: the client need not wait for that.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,9 +129,6 @@ class Hosting:
             lambda: self._step(room, number, smashed, labels, flops), max(flops, 1.0)
         )
         room.seconds += time.monotonic() - began
-        if self._pacer is None:
-            # The loop comes to this when it has handed the reply over.
-            asyncio.get_running_loop().call_soon(self._follow, session.id)
         return result
 
     async def closed(self, session: Session, record: SessionRecord) -> None:
@@ -158,7 +156,7 @@ class Hosting:
         )
 
     def _step(self, room: _Room, number: int, smashed: Tensors, labels: Tensor, flops: float) -> StepResult:
-        """Stages 3 and 4 but for the update, in the computing thread."""
+        """Stages 3 and 4 but for the update, in the thread that computes."""
         began = time.monotonic()
         torch.set_num_threads(1)  # of this thread, so that bits do not depend on the number of cores
         if room.updated is not None:
@@ -175,13 +173,13 @@ class Hosting:
         if self._pacer is not None:
             side.update()  # within the time that the emulated server takes
             self._pacer.hold(flops / self._compute, time.monotonic() - began)
-        return StepResult(reply.gradients, reply.loss, dict(room.stages), reply.unused)
+        update = partial(self._update, room) if self._pacer is None else None
+        return StepResult(reply.gradients, reply.loss, dict(room.stages), reply.unused, update)
 
-    def _follow(self, session: str) -> None:
-        room = self._rooms.get(session)
-        if room is not None:
-            assert room.side is not None
-            room.updated = room.lane.follow(room.side.update)
+    def _update(self, room: _Room) -> None:
+        """The rest of stage 4."""
+        assert room.side is not None
+        room.updated = room.lane.follow(room.side.update)
 
     def _furnish(self, room: _Room) -> ServerSide:
         half = copy.deepcopy(self._job.split(room.task.cut).server)

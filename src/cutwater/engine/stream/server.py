@@ -104,7 +104,10 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             return False
         await hosted.take(message)
         del message  # its memory is free for the next step
-        await self._answer(hosted, line, context)
+        try:
+            await self._answer(hosted, line, context)
+        finally:
+            hosted.do_the_rest()
         return not line.done()
 
     async def _receive(self, hosted: Hosted, assembler: Assembler, context: Any) -> Message | None:

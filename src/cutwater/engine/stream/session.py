@@ -51,6 +51,8 @@ class StepResult:
     """What the client should know besides: seconds of a stage, say."""
     unused: tuple[int, ...] = ()
     """Places of gradients that are zero because the loss does not depend on what they are gradients of."""
+    rest: Callable[[], object] | None = None
+    """What can wait until the reply is out: called then, but in any case before the next step or the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Hosted:
         self._line: asyncio.Future[RefusedError] | None = None
         self._answer: asyncio.Future[Packed | None] | None = None
         self._busy: asyncio.Task[Any] | None = None
+        self._rest: Callable[[], object] | None = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(claims.session_seconds, self._expire)
         self._closing: asyncio.Task[None] | None = None
@@ -157,6 +160,7 @@ class Hosted:
             )
         if number >= self.expect.steps:
             raise invalid(f"step {number} came, but the plan has {self.expect.steps} steps")
+        self.do_the_rest()
         self.received += 1
         answer = self._answer = asyncio.get_running_loop().create_future()
         self._busy, reply = asyncio.current_task(), None
@@ -165,6 +169,12 @@ class Hosted:
         finally:
             self._busy = None
             answer.set_result(reply)
+
+    def do_the_rest(self) -> None:
+        """The reply to the last step is out, or need not be waited for."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest()
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
         """Whether this task is in the middle of a step, and so must be left alone."""
@@ -200,6 +210,7 @@ class Hosted:
             self.applied += 1
             self.samples += rows
             self.seconds["server"] += seconds
+            self._rest = result.rest
             return reply
         return None
 
@@ -241,6 +252,7 @@ class Hosted:
                 f"the client counts {steps} steps, but {self.received} have arrived",
             )
         if not self.finished:
+            self.do_the_rest()
             self.finished = True
             self._end()
 
@@ -250,6 +262,7 @@ class Hosted:
             return
         # A copy without its traceback, which would keep the refused data for as long as the record.
         self.failure = RefusedError(refusal.status, refusal.reason)
+        self._rest = None
         self._dismiss(self.failure)
         self._end()
 
