@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import own_loop
 from cutwater.engine.fair_queue import FairQueue
-from cutwater.engine.shares import ShareScheduler
+from cutwater.engine.shares import BRIEF, Lane, ShareScheduler
 from cutwater.errors import EngineError
 
 COSTS = st.floats(0.1, 100.0)
@@ -161,6 +161,29 @@ def test_a_session_that_was_away_is_owed_nothing_for_it() -> None:
     for _ in range(10):
         queue.push("1", 1.0, 1)
     assert [flow for flow, _ in drain(queue)[:10]].count(1) == 5
+
+
+@settings(deadline=None)
+@given(WEIGHTS, st.data())
+def test_serving_at_once_is_handing_in_and_taking_out_where_nobody_waits(
+    weights: list[float], data: st.DataObject
+) -> None:
+    """Both queues go on alike, with pieces that wait in between."""
+    queues: list[FairQueue[int]] = [FairQueue(), FairQueue()]
+    for queue in queues:
+        fill(queue, weights, [[] for _ in weights])
+    flows = st.integers(0, len(weights) - 1)
+    for flow, cost, waiting in data.draw(st.lists(st.tuples(flows, COSTS, st.lists(flows, max_size=4)))):
+        queues[0].serve(str(flow), cost)
+        queues[1].push(str(flow), cost, flow)
+        assert queues[1].pop() is not None
+        for queue in queues:
+            for each in waiting:
+                queue.push(str(each), cost, each)
+        assert drain(queues[0]) == drain(queues[1])
+        assert not any(queue.waiting for queue in queues)
+        for each in map(str, range(len(weights))):
+            assert queues[0].account(each) == pytest.approx(queues[1].account(each))
 
 
 def test_work_that_is_no_longer_wanted_is_neither_served_nor_charged() -> None:
@@ -350,6 +373,130 @@ def test_a_step_that_is_cancelled_before_its_turn_is_never_run() -> None:
     with ShareScheduler() as scheduler:
         own_loop.run(main(scheduler))
     assert ran == ["run"]
+
+
+def where() -> int:
+    return threading.get_ident()
+
+
+def test_a_session_that_is_alone_gets_brief_work_done_where_it_is_handed_in() -> None:
+    async def main(scheduler: ShareScheduler) -> list[int]:
+        lane = scheduler.lane("a", 3.0)
+        scheduler.lane("idle", 1.0)
+        places = []
+        for _ in range(3):
+            places.append(await lane.run(where, 2.0))
+            places.append(lane.follow(where).result(5))
+        delivery = lane.delivery()
+        assert (delivery.pieces, delivery.flops) == (3, 6.0)
+        assert delivery.promised == pytest.approx(0.75)
+        assert delivery.delivered == pytest.approx(1.0)
+        return places
+
+    with ShareScheduler() as scheduler:
+        places = own_loop.run(main(scheduler))
+    assert len(set(places[:2])) == 1, "nobody knew how long these would take"
+    assert set(places[2:]) != set(places[:2])
+    assert len(set(places[2:])) == 1
+
+
+def test_long_work_never_keeps_the_event_loop_from_its_other_business() -> None:
+    async def main(scheduler: ShareScheduler) -> set[int]:
+        lane = scheduler.lane("a", 1.0)
+
+        def long() -> int:
+            time.sleep(2 * BRIEF)
+            return where()
+
+        ran = {await lane.run(long, 1.0) for _ in range(3)}
+        return ran | {await asyncio.wrap_future(lane.follow(long)) for _ in range(3)}
+
+    with ShareScheduler() as scheduler:
+        places = own_loop.run(main(scheduler))
+    assert len(places) == 1
+
+
+def test_sessions_that_take_turns_hand_their_work_over() -> None:
+    """Whoever had the device last may do without; what another does at once would never be queued."""
+
+    async def main(scheduler: ShareScheduler) -> list[int]:
+        lanes = [scheduler.lane(name, 1.0) for name in "ab"]
+        return [await lanes[turn % 2].run(where, 1.0) for turn in range(8)]
+
+    with ShareScheduler() as scheduler:
+        assert len(set(own_loop.run(main(scheduler)))) == 1
+
+
+def test_shares_are_kept_for_sessions_of_one_event_loop_that_always_have_work() -> None:
+    shares = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
+
+    async def keep_busy(lane: Lane) -> None:
+        while True:
+            await lane.run(lambda: time.sleep(1e-4), 1.0)
+
+    async def main(scheduler: ShareScheduler) -> None:
+        lanes = {name: scheduler.lane(name, share) for name, share in shares.items()}
+        busy = [asyncio.ensure_future(keep_busy(lane)) for lane in lanes.values() for _ in range(16)]
+        while lanes["d"].delivery().pieces < 600:
+            await asyncio.sleep(0.01)
+        for name, lane in lanes.items():
+            delivery = lane.delivery()
+            assert delivery.delivered == pytest.approx(shares[name] / 15, rel=0.1)
+        for each in busy:
+            each.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
+
+    with ShareScheduler() as scheduler:
+        own_loop.run(main(scheduler))
+
+
+def test_what_brief_work_raises_is_raised_and_the_device_goes_on() -> None:
+    def fail() -> None:
+        raise ValueError("mine")
+
+    async def main(scheduler: ShareScheduler) -> None:
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+        await lane.run(where, 1.0)
+        lane.follow(where).result(5)
+        with pytest.raises(ValueError, match="mine"):
+            await lane.run(fail, 1.0)
+        with pytest.raises(ValueError, match="mine"):
+            lane.follow(fail).result(5)
+        with pytest.raises(EngineError, match="FLOPs"):
+            await lane.run(where, 0.0)
+        assert await other.run(lambda: "fine", 1.0) == "fine"
+        assert await lane.run(lambda: "fine", 1.0) == "fine"
+        lane.close()
+        with pytest.raises(EngineError, match="closed"):
+            await lane.run(where, 1.0)
+
+    with ShareScheduler() as scheduler:
+        own_loop.run(main(scheduler))
+
+
+def test_work_that_comes_while_another_does_its_own_at_once_waits_for_its_turn() -> None:
+    """One piece at a time, whichever thread: what is computed shares a random generator."""
+    inside, overlaps = threading.Lock(), []
+
+    def careful() -> None:
+        overlaps.append(not inside.acquire(blocking=False))
+        time.sleep(0.002)
+        inside.release()
+
+    async def main(scheduler: ShareScheduler) -> None:
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+        for turn in range(60):
+            if turn % 3 == 0:
+                meanwhile = threading.Timer(0.001, lambda: other.submit(careful, 1.0).result(5))
+                meanwhile.start()
+            await lane.run(careful, 1.0)
+            if turn % 3 == 2:
+                await asyncio.to_thread(meanwhile.join)
+
+    with ShareScheduler() as scheduler:
+        own_loop.run(main(scheduler))
+    assert len(overlaps) == 80
+    assert not any(overlaps)
 
 
 def test_closing_the_scheduler_ends_its_thread_and_lets_nobody_wait() -> None:

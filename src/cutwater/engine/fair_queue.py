@@ -68,25 +68,44 @@ class FairQueue(Generic[T]):
     def _sum_up(self) -> None:
         self._weights = math.fsum(flow.weight for flow in self._flows.values())
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is work."""
+        return any(flow.pieces for flow in self._flows.values())
+
     def push(self, name: str, cost: float, item: T) -> None:
         """Queue a piece of work of a flow."""
-        if not (math.isfinite(cost) and cost > 0):
-            raise EngineError(f"work of {name!r} costs {cost} FLOPs, but must cost more than 0 and be finite")
+        self._check(name, cost)
         flow = self._flows[name]
         if not flow.pieces:
             flow.start = max(flow.start, self._now)
             flow.seen_from = (self._work, self._per_weight)
         flow.pieces.append((cost, item))
 
+    def _check(self, name: str, cost: float) -> None:
+        if not (math.isfinite(cost) and cost > 0):
+            raise EngineError(f"work of {name!r} costs {cost} FLOPs, but must cost more than 0 and be finite")
+
+    def serve(self, name: str, cost: float) -> None:
+        """Charge a flow for a piece that is served at once: :meth:`push` and :meth:`pop` where none waits."""
+        self._check(name, cost)
+        self._advance()
+        self._rest()
+        flow = self._flows[name]
+        flow.start = self._now
+        self._bill(flow, cost)
+        flow.seen += cost
+        flow.entitled += flow.weight * self._running
+
     def pop(self, wanted: Callable[[T], bool] = lambda _: True) -> tuple[str, float, T] | None:
         """The piece to serve now that the last is done, or None; what is not wanted is left out for free."""
-        self._now += self._running
-        self._running = 0.0
+        self._advance()
         while (chosen := self._choose()) is not None:
             name, flow = chosen
             cost, item = flow.pieces[0]
             if wanted(item):
-                self._charge(flow, cost)
+                self._bill(flow, cost)
+                self._shift(flow)
                 return name, cost, item
             self._shift(flow)
         return None
@@ -94,21 +113,28 @@ class FairQueue(Generic[T]):
     def _choose(self) -> tuple[str, _Flow[T]] | None:
         waiting = [(name, flow) for name, flow in self._flows.items() if flow.pieces]
         if not waiting:
-            # All work is done, so nobody is owed anything: whoever comes next starts afresh.
-            self._now = max([self._now, *(flow.start for flow in self._flows.values())])
+            self._rest()
             return None
         self._now = max(self._now, min(flow.start for _, flow in waiting))
         eligible = (pair for pair in waiting if pair[1].start <= self._now)
         # Ties go to the flow that was opened first: the order is a function of the work alone.
         return min(eligible, key=lambda pair: pair[1].finish)
 
-    def _charge(self, flow: _Flow[T], cost: float) -> None:
-        flow.start = flow.finish
+    def _advance(self) -> None:
+        """The piece that was served is done."""
+        self._now += self._running
+        self._running = 0.0
+
+    def _rest(self) -> None:
+        """All work is done, so nobody is owed anything: whoever comes next starts afresh."""
+        self._now = max([self._now, *(flow.start for flow in self._flows.values())])
+
+    def _bill(self, flow: _Flow[T], cost: float) -> None:
+        flow.start += cost / flow.weight
         flow.served += cost
         self._running = cost / self._weights
         self._work += cost
         self._per_weight += self._running
-        self._shift(flow)
 
     def _shift(self, flow: _Flow[T]) -> None:
         flow.pieces.popleft()

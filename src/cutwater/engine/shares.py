@@ -11,19 +11,22 @@ seconds × nominal FLOPS); busy seconds are reported beside FLOPs, so that a dif
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from cutwater.engine.fair_queue import FairQueue
 from cutwater.errors import EngineError
 
 T = TypeVar("T")
+BRIEF: Final = 0.01
+"""Seconds that a session which has the device to itself may keep an event loop from its other business: to be
+handed to another thread and back takes half a millisecond, of which longer work takes no notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,10 @@ class ShareScheduler:
         self._following: deque[tuple[Lane, _Piece]] = deque()
         self._lanes: dict[str, Lane] = {}
         self._turn = threading.Condition()
+        self._taken = False
+        """Whether a piece is being carried out."""
+        self._last: Lane | None = None
+        """Whose piece was the last."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"cutwater-shares-{device}", daemon=True)
         self._thread.start()
@@ -118,8 +125,9 @@ class ShareScheduler:
         """The next piece, its future set running; None when closed."""
         with self._turn:
             while not self._closed:
-                chosen = self._choose()
+                chosen = None if self._taken else self._choose()
                 if chosen is not None:
+                    self._taken = True
                     return chosen
                 self._turn.wait()
         return None
@@ -133,31 +141,40 @@ class ShareScheduler:
         if chosen is None:
             return None
         name, cost, piece = chosen
-        return self._lanes[name], cost, piece
+        self._last = lane = self._lanes[name]
+        return lane, cost, piece
+
+    def _belongs_to(self, lane: "Lane") -> bool:
+        """Whether nobody else uses the device, or has since this session did."""
+        return self._last is lane and not (self._taken or self._following or self._queue.waiting)
 
     def _run(self) -> None:
         while (chosen := self._next()) is not None:
-            lane, cost, piece = chosen
-            started = self._clock()
-            try:
-                result = piece.work()
-                self._settle()
-            except BaseException as error:
-                self._book(lane, cost, piece, started)
-                piece.future.set_exception(error)
-            else:
-                self._book(lane, cost, piece, started)
-                piece.future.set_result(result)
-                del result
-            del chosen, piece  # a result may be large, and the next piece may be long in coming
+            self._carry_out(*chosen)
+            del chosen  # a result may be large, and the next piece may be long in coming
 
-    def _book(self, lane: "Lane", cost: float, piece: _Piece, started: float) -> None:
-        with self._turn:
-            lane._busy += self._clock() - started
-            if cost:
-                lane._pieces += 1
-                lane._flops += cost
-                lane._waited += started - piece.since
+    def _carry_out(self, lane: "Lane", cost: float, piece: _Piece) -> None:
+        try:
+            result = self._timed(lane, cost, piece.since, piece.work)
+        except BaseException as error:
+            piece.future.set_exception(error)
+            del piece  # which the error's traceback would keep, and with it the error
+        else:
+            piece.future.set_result(result)
+
+    def _timed(self, lane: "Lane", cost: float, since: float, work: Callable[[], T]) -> T:
+        """Do a lane's work on the device, which it has taken, and book it."""
+        started = self._clock()
+        try:
+            result = work()
+            self._settle()
+            return result
+        finally:
+            with self._turn:
+                self._taken = False
+                if self._following or self._queue.waiting:
+                    self._turn.notify()
+                lane._book(cost, self._clock() - started, started - since)
 
 
 class Lane:
@@ -167,33 +184,72 @@ class Lane:
         self.name, self.share = name, share
         self._scheduler = scheduler
         self._pieces, self._flops, self._busy, self._waited = 0, 0.0, 0.0, 0.0
+        self._latest = self._latest_rest = math.inf
+        """Seconds of the last piece and of what followed it; unknown, they may be long."""
         self._final: Delivery | None = None
 
     def submit(self, work: Callable[[], T], flops: float) -> "Future[T]":
         """Hand in work that costs this many FLOPs; what it returns or raises is the future's."""
-        scheduler, future = self._scheduler, Future[T]()
-        with self._open_turn():
-            scheduler._queue.push(self.name, flops, _Piece(work, future, scheduler._clock()))
-        return future
+        with self._scheduler._turn:
+            return self._enqueue(work, flops)
 
     def follow(self, work: Callable[[], T]) -> "Future[T]":
-        """Hand in the rest of what was done last, once its result is out: it goes next and is paid for."""
+        """Hand in the rest of what was done last, once its result is out: it goes next and is paid for.
+
+        Done here and now under the same conditions as in :meth:`run`.
+        """
         scheduler, future = self._scheduler, Future[T]()
-        with self._open_turn():
-            scheduler._following.append((self, _Piece(work, future, scheduler._clock())))
+        piece = _Piece(work, future, scheduler._clock())
+        with scheduler._turn:
+            self._check_open()
+            at_once = self._latest_rest <= BRIEF and scheduler._belongs_to(self)
+            if at_once:
+                scheduler._taken = True
+            else:
+                scheduler._following.append((self, piece))
+                scheduler._turn.notify()
+        if at_once:
+            scheduler._carry_out(self, 0.0, piece)
         return future
 
-    @contextmanager
-    def _open_turn(self) -> Iterator[None]:
-        with self._scheduler._turn:
-            if self._final is not None:
-                raise EngineError(f"the lane of {self.name!r} is closed")
-            yield
-            self._scheduler._turn.notify()
-
     async def run(self, work: Callable[[], T], flops: float) -> T:
-        """The same for an event loop; cancelled before its turn, the work is never done nor charged."""
-        return await asyncio.wrap_future(self.submit(work, flops))
+        """The same for an event loop; cancelled before its turn, the work is never done nor charged.
+
+        Brief pieces of a session that has the device to itself are done here and now.
+        """
+        scheduler = self._scheduler
+        with scheduler._turn:
+            at_once = self._latest <= BRIEF and scheduler._belongs_to(self)
+            if at_once:
+                self._check_open()
+                scheduler._queue.serve(self.name, flops)
+                scheduler._taken = True
+            else:
+                future = self._enqueue(work, flops)
+        if at_once:
+            return scheduler._timed(self, flops, scheduler._clock(), work)
+        return await asyncio.wrap_future(future)
+
+    def _enqueue(self, work: Callable[[], T], flops: float) -> "Future[T]":
+        self._check_open()
+        scheduler, future = self._scheduler, Future[T]()
+        scheduler._queue.push(self.name, flops, _Piece(work, future, scheduler._clock()))
+        scheduler._turn.notify()
+        return future
+
+    def _check_open(self) -> None:
+        if self._final is not None:
+            raise EngineError(f"the lane of {self.name!r} is closed")
+
+    def _book(self, cost: float, busy: float, waited: float) -> None:
+        self._busy += busy
+        if cost:
+            self._pieces += 1
+            self._flops += cost
+            self._latest = busy
+            self._waited += waited
+        else:
+            self._latest_rest = busy
 
     def delivery(self) -> Delivery:
         """What this session got so far."""
