@@ -39,10 +39,11 @@ from torch.nn import functional as F
 
 from cutwater.engine.memory import keep_freed_memory
 from cutwater.engine.shares import ShareScheduler
-from cutwater.engine.stream.client import StreamClient, _Line
+from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
 from cutwater.engine.stream.limits import Limits
+from cutwater.engine.stream.line import Line
 from cutwater.engine.stream.messages import Assembler, Packer
 from cutwater.engine.stream.server import StreamServer
 from cutwater.engine.stream.session import StepResult
@@ -107,8 +108,7 @@ class Halves:
         """A step of either kind."""
         if session.run == "model":
             reply = await self.lane.run(lambda: self.side.differentiate(number, smashed, labels), 1e6)
-            asyncio.get_running_loop().call_soon(self.lane.follow, self.side.update)
-            return StepResult(reply.gradients, reply.loss)
+            return StepResult(reply.gradients, reply.loss, rest=lambda: self.lane.follow(self.side.update))
         if not smashed[0].requires_grad:
             return StepResult((), 0.0)
         shape = smashed[0].shape
@@ -288,7 +288,7 @@ class Ahead:
         ticket, _ = server.issue("ahead", size)
         expect = expectation("ahead", size)
         proof = opening(ticket, "k", secrets.token_bytes(16), 1, 0)
-        self.line = _Line(ticket, Limits(), proof, 600.0)
+        self.line = Line(ticket, Limits(), proof, 600.0)
         self.packer, self.assembler = Packer(expect.at_server()), Assembler(expect.at_client(ROWS))
         labels = torch.zeros(ROWS).long()
         self.tensors = [(torch.randn(ROWS, size // 4 // ROWS), labels) for _ in range(DISTINCT)]

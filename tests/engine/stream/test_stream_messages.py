@@ -103,6 +103,44 @@ def test_memory_is_used_again_once_nobody_holds_it() -> None:
     assert torch.equal(held.tensors[0], before)
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.booleans()), max_size=8),
+    st.sampled_from([64, 1 << 20]),
+)
+def test_room_made_ahead_changes_nothing_that_arrives(
+    messages: list[tuple[int, bool, bool]], size: int
+) -> None:
+    """Whether the next message is like the last or not, and whoever still holds an earlier one."""
+    expect = expected()
+    assembler = Assembler(expect.at_server())
+    held: list[tuple[Tensor, Tensor]] = []
+    for step, (rows, ahead, hold) in enumerate(messages):
+        if ahead:
+            assembler.make_room()
+        (smashed,), labels = example(rows)
+        message = deliver(assembler, step_frames(expect, step, (smashed + step,), labels, size))
+        assert torch.equal(message.tensors[0], smashed + step)
+        assert torch.equal(message.tensors[1], labels)
+        if hold:
+            held.append((message.tensors[0], smashed + step))
+    assert all(torch.equal(kept, sent) for kept, sent in held)
+
+
+def test_room_made_ahead_is_where_the_next_message_comes_to_lie() -> None:
+    expect = expected()
+    assembler = Assembler(expect.at_server())
+    frames = step_frames(expect, 0, *example())
+    first = deliver(assembler, frames).tensors[0].data_ptr()
+    assembler.make_room()
+    assembler.make_room()
+    assert assembler._ahead is not None
+    tensor = assembler._ahead.tensors[0]
+    message = deliver(assembler, frames)
+    assert message.tensors[0] is tensor
+    assert tensor.data_ptr() == first
+
+
 def test_a_borrowed_message_of_one_frame_lies_in_its_frame_and_of_several_does_not() -> None:
     expect, (smashed, labels) = expected(), example()
     (frame,) = step_frames(expect, 0, smashed, labels)

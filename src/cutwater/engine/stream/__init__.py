@@ -11,6 +11,7 @@ From the wire upwards:
     limits      caps, keepalive and the gRPC options they become
     session     a session's state at the server: every step takes effect exactly once
     server      the grpc.aio service, in a thread of its own
+    line        one connection of a device, driven by the thread that trains
     client      the blocking end for a device
 """
 

@@ -5,34 +5,27 @@ against a half in this process or one across a network. A lost connection is ope
 on; a refusal is raised.
 """
 
-import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import grpc
 from torch import Tensor
 
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
-from cutwater.engine.stream.limits import METHOD, VERDICT, Limits
+from cutwater.engine.stream.limits import Limits
+from cutwater.engine.stream.line import Line, LostError
 from cutwater.engine.stream.messages import UNUSED, Assembler, Message, Packed, Packer
 from cutwater.engine.stream.refusal import RefusedError, Status, invalid
 from cutwater.engine.stream.tensors import Memory
-from cutwater.engine.stream.ticket import Metadata, Ticket, opening
+from cutwater.engine.stream.ticket import Ticket, opening
 from cutwater.errors import EngineError
 from cutwater.train.step import Reply, Tensors
 
 T = TypeVar("T")
-_BROKEN = {"UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"}
-"""What gRPC calls a connection that broke; with our verdict attached, the same names are final."""
-_LOOK = 0.2
-"""Seconds after which one that waits to send looks whether the connection is still there."""
-_MISTRUST = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "Peer name")
-"""Words of gRPC's when a server shows another certificate than the ticket's: no use to try again."""
 
 
 @dataclass(frozen=True)
@@ -45,86 +38,6 @@ class StreamReply(Reply):
     """From handing the step over to having the gradients."""
 
 
-class _LostError(Exception):
-    """The connection is gone; the session need not be."""
-
-
-class _Line:
-    """One connection: a channel, a call on it, and a queue that the call sends from."""
-
-    def __init__(self, ticket: Ticket, limits: Limits, metadata: Metadata, seconds: float) -> None:
-        credentials = grpc.ssl_channel_credentials(root_certificates=ticket.certificate.encode())
-        options = limits.client(ticket.claims.server_name)
-        self._frame_bytes = limits.frame_bytes
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._receipts: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._under_way = False
-        self._channel = grpc.secure_channel(ticket.claims.address, credentials, options)
-        method = self._channel.stream_stream(METHOD)
-        self._call: Any = method(self._frames(), timeout=seconds, metadata=metadata)
-        self.received = 0
-        """Steps that have arrived at the server, as far as we know."""
-
-    def send(self, packed: Packed) -> None:
-        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
-
-        Each is made while the one before is on its way, and none further ahead: more of them would only push
-        each other out of the processor's cache.
-        """
-        for frame in packed.frames(self._frame_bytes):
-            if not self.settle():
-                return
-            self._outbox.put(frame)
-            self._under_way = True
-
-    def settle(self) -> bool:
-        """Wait until gRPC has taken the frame that is under way, if one is; False if the connection ended.
-
-        No answer comes before all has been sent: to ask for it earlier would only keep the interpreter from
-        sending.
-        """
-        while self._under_way:
-            try:
-                self._receipts.get(timeout=_LOOK)
-                self._under_way = False
-            except queue.Empty:
-                if not self._call.is_active():
-                    return False
-        return True
-
-    def _frames(self) -> Iterator[bytes]:
-        while (frame := self._outbox.get()) is not None:
-            yield frame
-            self._receipts.put(None)  # gRPC asks for the next, so it has taken this one
-
-    def receive(self, assembler: Assembler) -> Message:
-        try:
-            for data in self._call:
-                message = assembler.feed(data)
-                if message is not None:
-                    return message
-        except grpc.RpcError as error:
-            raise _verdict(error) from error
-        raise _LostError("the server closed the connection")
-
-    def close(self) -> None:
-        self._outbox.put(None)
-        self._call.cancel()
-        self._channel.close()
-
-
-def _verdict(error: Any) -> Exception:
-    """What an RpcError means: the server's refusal, or a connection that broke."""
-    status, details = error.code().name, error.details() or ""
-    ours = any(name == VERDICT for name, _ in error.trailing_metadata() or ())
-    if any(words in details for words in _MISTRUST):
-        return RefusedError(Status.UNAUTHENTICATED, f"the server is not the one of the ticket: {details}")
-    if not ours and status in _BROKEN:
-        return _LostError(details)
-    known = status if status in Status.__members__ else "INTERNAL"
-    return RefusedError(Status[known], details)
-
-
 class StreamClient:
     """A session of one client; one thread at a time."""
 
@@ -134,7 +47,7 @@ class StreamClient:
         self._ticket, self._expect, self._client = ticket, expect, client
         self._limits = limits or Limits()
         self._nonce, self._attempt, self._have = secrets.token_bytes(16), 0, 0
-        self._line: _Line | None = None
+        self._line: Line | None = None
         self._closed = threading.Event()
         self._deadline = time.monotonic() + ticket.claims.session_seconds
         self._packer = Packer(expect.at_server())
@@ -189,12 +102,12 @@ class StreamClient:
 
     def _exchange(self, packed: Packed, rows: int, want: Kind) -> Message:
         def once() -> Message:
-            line = self._connected()
+            line, assembler = self._connected(), self._assembler(rows)
             if packed.kind is not Kind.STEP or line.received == packed.step:
                 line.send(packed)
-                line.settle()
                 line.received = packed.step + 1
-            return line.receive(self._assembler(rows))
+            assembler.make_room()
+            return line.receive(assembler)
 
         reply = self._persist(once, self._deadline)
         if reply.kind is not want or reply.step != packed.step:
@@ -206,7 +119,7 @@ class StreamClient:
         while True:
             try:
                 return attempt()
-            except _LostError as lost:
+            except LostError as lost:
                 self._hang_up()
                 left = until - time.monotonic()
                 if left <= 0 or self._closed.wait(min(wait * (0.5 + secrets.randbelow(1000) / 1000), left)):
@@ -217,7 +130,7 @@ class StreamClient:
                 self._hang_up()
                 raise
 
-    def _connected(self) -> _Line:
+    def _connected(self) -> Line:
         if self._line is not None:
             return self._line
         if self._closed.is_set():
@@ -228,7 +141,7 @@ class StreamClient:
             raise RefusedError(Status.DEADLINE_EXCEEDED, reason)
         self._attempt += 1
         metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self._have)
-        self._line = line = _Line(self._ticket, self._limits, metadata, left)
+        self._line = line = Line(self._ticket, self._limits, metadata, left)
         if self._closed.is_set():  # meanwhile, by another thread
             self._hang_up()
             raise EngineError("the stream's client is closed: use it inside its with block")

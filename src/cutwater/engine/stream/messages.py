@@ -118,6 +118,21 @@ class Packer:
         return outline
 
 
+class _Room(NamedTuple):
+    """Where a message's payload goes, and what it will be."""
+
+    outline: Outline
+    memory: memoryview
+    arrays: Sequence[Array]
+    tensors: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, outline: Outline, memory: memoryview) -> "_Room":
+        """The tensors of an outline in this memory."""
+        arrays = [array_in(memory, *pair) for pair in zip(outline.heads, outline.offsets, strict=True)]
+        return cls(outline, memory, arrays, tuple(map(tensor_of, arrays, outline.heads)))
+
+
 class Assembler:
     """Puts messages together from frames, one at a time.
 
@@ -133,6 +148,14 @@ class Assembler:
         self._known: dict[tuple[Kind, bytes], Outline] = {}
         self._first: Frame | None = None
         self._filled = 0
+        self._outline: Outline | None = None
+        self._ahead: _Room | None = None
+
+    def make_room(self) -> None:
+        """For a message like the last, before it comes: whoever waits for one has the time."""
+        if self._outline is not None and self._outline.total:
+            self._ahead = None
+            self._ahead = _Room.of(self._outline, self._memory.take(self._outline.total))
 
     def feed(self, data: bytes) -> Message | None:
         """The message that this frame completes, if it does; after a refusal, begin anew."""
@@ -150,8 +173,8 @@ class Assembler:
         end = self._filled + len(frame.part)
         if end > frame.total:
             raise invalid(f"the payload has more than the {frame.total} bytes announced")
-        if self._room is not frame.part:
-            self._room[self._filled : end] = frame.part
+        if self._room.memory is not frame.part:
+            self._room.memory[self._filled : end] = frame.part
         self._filled = end
         return self._complete(frame) if end == frame.total else None
 
@@ -172,8 +195,14 @@ class Assembler:
             raise invalid(f"{frame.total} bytes of payload are announced, but {outline.total} are outlined")
         self._scalars = read_scalars(outline, values) if outline.scalars or values else {}
         self._outline, self._filled, self._first = outline, 0, frame
-        alone = len(frame.part) == outline.total and (self._borrow or not outline.total)
-        self._room = frame.part if alone else self._memory.take(outline.total)
+        ahead, self._ahead = self._ahead, None
+        if len(frame.part) == outline.total and (self._borrow or not outline.total):
+            self._room = _Room.of(outline, frame.part)
+        elif ahead is not None and ahead.outline is outline:
+            self._room = ahead
+        else:
+            del ahead  # its memory will do
+            self._room = _Room.of(outline, self._memory.take(outline.total))
 
     def _learn(self, kind: Kind, gate: Gate, written: bytes) -> Outline:
         outline = read_outline(written)
@@ -190,11 +219,9 @@ class Assembler:
 
     def _complete(self, frame: Frame) -> Message:
         self._first = None
-        outline, room = self._outline, self._room
+        room = self._room
         del self._room
-        arrays = [array_in(room, *pair) for pair in zip(outline.heads, outline.offsets, strict=True)]
         gate = self._gates[frame.kind]
         for place in gate.limited:
-            check_values(arrays[place], gate.specs[place])
-        tensors = tuple(map(tensor_of, arrays, outline.heads))
-        return Message(frame.kind, frame.step, tensors, self._scalars)
+            check_values(room.arrays[place], gate.specs[place])
+        return Message(frame.kind, frame.step, room.tensors, self._scalars)
