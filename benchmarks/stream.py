@@ -1,6 +1,6 @@
 """What the activation stream costs beyond bare gRPC, and whether promised shares are kept: one run, ratios.
 
-    python benchmarks/stream.py            all of it, about two minutes on two cores
+    python benchmarks/stream.py            all of it, about three minutes on two cores
     python benchmarks/stream.py --quick    fewer repetitions, for a look
 
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
@@ -54,10 +54,17 @@ from cutwater.train.step import ClientSide, Reply, ServerSide, optimizer_factory
 MIB = 1 << 20
 THROUGHPUT = 0.85
 STEP_COST = 1.5
-BY_HAND = 1.25
+BY_HAND = 1.1
 """What frames, checksums, checks, tickets and enforced shares may add to a split by hand."""
+SETS = 6
+"""Of fresh processes, one after the other: how fast one is depends on where its memory came to lie."""
+SIZES = (1, 4, 8)
+TOTAL = 128
+"""MiB that throughput is measured on."""
 SHARE_ERROR = 0.05
 SESSIONS = 64
+SESSION_BYTES = 256 * 1024
+"""Smashed data of a step of each."""
 ROWS = 16
 SMASHED = (ROWS, 16, 32, 32)
 """1 MiB, of the model that is split."""
@@ -70,14 +77,20 @@ BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_l
 
 def expectation(kind: str, size: int) -> Expectation:
     """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
-    shape = SMASHED if kind == "model" else (ROWS, size // 4 // ROWS)
+    shape = SMASHED if kind in MODELS else (ROWS, size // 4 // ROWS)
     like = Expectation.like([torch.empty(shape)], torch.zeros(ROWS).long(), steps=1 << 20, classes=10)
     return replace(like, gradients=()) if kind == "ahead" else like
 
 
-def split_model() -> tuple[nn.Module, nn.Module]:
-    """The halves of a small model: the smaller, the less hides what a step costs besides its arithmetic."""
-    torch.manual_seed(1)
+def thin() -> tuple[nn.Module, nn.Module]:
+    """Halves that compute next to nothing: what a step costs is what its transport costs."""
+    client = nn.Sequential(nn.Conv2d(3, 16, 1))
+    server = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(16 * 4 * 4, 10))
+    return client, server
+
+
+def cnn() -> tuple[nn.Module, nn.Module]:
+    """Halves of a small CNN, which computes about as long as it waits."""
     client = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
     server = nn.Sequential(
         nn.Conv2d(16, 16, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 15 * 15, 10)
@@ -85,11 +98,17 @@ def split_model() -> tuple[nn.Module, nn.Module]:
     return client, server
 
 
+MODELS = {"thin": thin, "cnn": cnn}
 OPTIMIZER = optimizer_factory("sgd", 0.01)
 
 
-def server_side() -> ServerSide:
-    return ServerSide(split_model()[1], OPTIMIZER, 7, F.cross_entropy)
+def halves(model: str) -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(1)
+    return MODELS[model]()
+
+
+def server_side(model: str) -> ServerSide:
+    return ServerSide(halves(model)[1], OPTIMIZER, 7, F.cross_entropy)
 
 
 # What runs in the other processes
@@ -101,14 +120,15 @@ class Halves:
     def __init__(self) -> None:
         self.lane = ShareScheduler().lane("half", 1e9)
         self.lane.submit(lambda: torch.set_num_threads(1), 1.0).result()
-        self.side = server_side()
+        self.sides = {model: server_side(model) for model in MODELS}
         self.gradients: dict[torch.Size, torch.Tensor] = {}
 
     async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
         """A step of either kind."""
-        if session.run == "model":
-            reply = await self.lane.run(lambda: self.side.differentiate(number, smashed, labels), 1e6)
-            return StepResult(reply.gradients, reply.loss, rest=lambda: self.lane.follow(self.side.update))
+        if session.run in MODELS:
+            side = self.sides[session.run]
+            reply = await self.lane.run(lambda: side.differentiate(number, smashed, labels), 1e6)
+            return StepResult(reply.gradients, reply.loss, rest=lambda: self.lane.follow(side.update))
         if not smashed[0].requires_grad:
             return StepResult((), 0.0)
         shape = smashed[0].shape
@@ -154,8 +174,8 @@ def serve_bare() -> None:
         while await context.read() is not grpc.aio.EOF:
             await context.write(b"ok")
 
-    async def split(_: Any, context: Any) -> None:
-        side, number, loop = server_side(), 0, asyncio.get_running_loop()
+    async def split(model: str, _: Any, context: Any) -> None:
+        side, number, loop = server_side(model), 0, asyncio.get_running_loop()
         with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             while (message := await context.read()) is not grpc.aio.EOF:
                 reply = await loop.run_in_executor(pool, half_step, side, number, message)
@@ -163,7 +183,8 @@ def serve_bare() -> None:
                 await context.write(reply)
                 number += 1
 
-    methods = {"/bare/echo": echo, "/bare/short": short, "/bare/split": split}
+    methods = {"/bare/echo": echo, "/bare/short": short}
+    methods |= {f"/bare/{model}": partial(split, model) for model in MODELS}
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
@@ -343,81 +364,124 @@ class Verdicts:
         )
 
 
-def throughput(server: Server, bare: list[Any], repetitions: int, verdict: Verdicts) -> None:
-    """On many connections each: how fast one is depends on where the kernel puts its threads.
+Pairs = dict[int, list[dict[str, float]]]
+"""By MiB of a message: seconds of bare gRPC and of ours, on connections one right after the other."""
 
-    The ratio is the median over pairs of connections, one right after the other.
-    """
-    total = 128
-    for mib in (1, 4, 8):
-        taken: dict[str, list[float]] = {"bare": [], "ours": []}
-        for _ in range(2 * repetitions // 3):
+
+def time_throughput(server: Server, bare: list[Any], repetitions: int) -> Pairs:
+    """On many connections each: how fast one is depends on where the kernel puts its threads."""
+    found: Pairs = {mib: [] for mib in SIZES}
+    for mib, pairs in found.items():
+        for _ in range(repetitions):
             sides = {"bare": Bare(bare, "short", mib * MIB), "ours": Ahead(server, mib * MIB)}
+            taken = {}
             for name, side in sides.items():
                 side(16 // mib)
-                taken[name].append(timed(partial(side, total // mib)))
+                taken[name] = timed(partial(side, TOTAL // mib))
                 side.close()
-        ratio = median(theirs / ours for theirs, ours in zip(taken["bare"], taken["ours"], strict=True))
-        rate = {name: total / median(seconds) for name, seconds in taken.items()}
-        detail = f"{rate['ours']:,.0f} of {rate['bare']:,.0f} MiB/s"
-        verdict(f"throughput at {mib} MiB, of bare gRPC", ratio, THROUGHPUT, least=True, detail=detail)
+            pairs.append(taken)
+    return found
 
 
-def step_cost(server: Server, bare: list[Any], hand: list[Any], repetitions: int, verdict: Verdicts) -> None:
-    """A whole step of real training: in process, over the stream, split by hand, with an echo at the cut.
+def judge_throughput(found: list[Pairs], verdict: Verdicts) -> None:
+    """The median over pairs of connections, of all sets of processes."""
+    for mib in SIZES:
+        pairs = [pair for each in found for pair in each[mib]]
+        rate = {name: TOTAL / median(pair[name] for pair in pairs) for name in pairs[0]}
+        verdict(
+            f"throughput at {mib} MiB, of bare gRPC",
+            median(pair["bare"] / pair["ours"] for pair in pairs),
+            THROUGHPUT,
+            least=True,
+            detail=f"{rate['ours']:,.0f} of {rate['bare']:,.0f} MiB/s",
+        )
 
-    The echo carries each step's own smashed data, where the stream would: a processor that has waited for a
-    network computes more slowly afterwards, whoever made it wait, and that is not what the stream costs.
+
+class Steps:
+    """Steps of real training: in process, over the stream, split by hand, with an echo at the cut.
+
+    The echo carries each step's own smashed data, where the stream would. Whoever has waited for a network
+    computes more slowly afterwards: an echo costs a step more than the time it takes.
     """
-    inputs, labels = (torch.randn(ROWS, 3, 32, 32),), torch.randint(0, 10, (ROWS,))
-    names = ("here", "split", "by hand", "echo")
-    clients = {name: ClientSide(split_model()[0], OPTIMIZER, 7) for name in names}
-    counts, alone = dict.fromkeys(names, 0), []
-    echo, by_hand, local = Bare(bare, "echo"), ByHand(hand, "split"), server_side()
-    ticket = server.issue("model")[0]
 
-    def step(name: str, half: Any) -> float:
-        number, counts[name] = counts[name], counts[name] + 1
-        return timed(lambda: train_step(clients[name], half, F.cross_entropy, number, inputs, labels))
+    SIDES = ("here", "split", "by hand", "echo")
 
-    def with_echo() -> float:
-        client, number = clients["echo"], counts["echo"]
-        counts["echo"] += 1
+    def __init__(self, model: str, stream: StreamClient, by_hand: ByHand, echo: Bare) -> None:
+        self.inputs, self.labels = (torch.randn(ROWS, 3, 32, 32),), torch.randint(0, 10, (ROWS,))
+        self.clients = {name: ClientSide(halves(model)[0], OPTIMIZER, 7) for name in self.SIDES}
+        self.servers = {"here": server_side(model), "split": stream, "by hand": by_hand}
+        self.echo, self.local = echo, server_side(model)
+        self.counts, self.alone = dict.fromkeys(self.SIDES, 0), list[float]()
+
+    def step(self, name: str) -> float:
+        """Seconds of the next step of one side."""
+        number, self.counts[name] = self.counts[name], self.counts[name] + 1
+        client, server = self.clients[name], self.servers.get(name)
+        if server is None:
+            return self._with_echo(number, client)
+        return timed(lambda: train_step(client, server, F.cross_entropy, number, self.inputs, self.labels))
+
+    def _with_echo(self, number: int, client: ClientSide) -> float:
         began = time.perf_counter()
-        smashed = client.forward(number, inputs)
+        smashed = client.forward(number, self.inputs)
         taken = time.perf_counter() - began
-        echo.messages = [smashed[0].detach().numpy().tobytes()]  # what makes bytes of it does not count
+        self.echo.messages = [smashed[0].detach().numpy().tobytes()]  # to make bytes of it does not count
         began = time.perf_counter()
-        echo(1)
-        alone.append(time.perf_counter() - began)
-        client.backward(local.step(number, smashed, labels).gradients)
+        self.echo(1)
+        self.alone.append(time.perf_counter() - began)
+        client.backward(self.local.step(number, smashed, self.labels).gradients)
         return taken + time.perf_counter() - began
 
-    with StreamClient(ticket, expectation("model", 0), client="k") as stream:
-        halves = {"here": server_side(), "split": stream, "by hand": by_hand}
-        sides: dict[str, Callable[[], float]] = {name: partial(step, name, halves[name]) for name in halves}
-        seconds = in_turns(sides | {"echo": with_echo}, repetitions)
-    echo.close()
-    by_hand.close()
-    for others in zip(*(client.half.state_dict().values() for client in clients.values()), strict=True):
-        assert all(torch.equal(others[0], other) for other in others), "a step gave other bits"
-    ms = {name: 1e3 * taken for name, taken in seconds.items()}
-    cost, own = {name: ms[name] - ms["here"] for name in names}, 1e3 * median(alone)
-    verdict(
-        "a split step's cost at 1 MiB, of a bare echo's",
-        cost["split"] / cost["echo"],
-        STEP_COST,
-        least=False,
-        detail=f"{ms['split']:.2f} and {ms['echo']:.2f} against {ms['here']:.2f} ms in process; same bits",
+    def measure(self, repetitions: int) -> dict[str, float]:
+        """Median milliseconds of a step of each side, and of the echo alone."""
+        seconds = in_turns({name: partial(self.step, name) for name in self.SIDES}, repetitions)
+        for weights in zip(*(each.half.state_dict().values() for each in self.clients.values()), strict=True):
+            assert all(torch.equal(weights[0], other) for other in weights), "a step gave other bits"
+        return {name: 1e3 * taken for name, taken in (seconds | {"alone": median(self.alone)}).items()}
+
+
+Times = dict[str, dict[str, float]]
+"""Of each model: milliseconds of a step of each side."""
+
+
+def time_steps(server: Server, bare: list[Any], hand: list[Any], repetitions: int) -> Times:
+    """A step of each model."""
+    found: Times = {}
+    for model in MODELS:
+        echo, by_hand = Bare(bare, "echo"), ByHand(hand, model)
+        with StreamClient(server.issue(model)[0], expectation(model, 0), client="k") as stream:
+            found[model] = Steps(model, stream, by_hand, echo).measure(repetitions)
+        echo.close()
+        by_hand.close()
+    return found
+
+
+def judge_steps(model: str, times: list[dict[str, float]], verdict: Verdicts) -> None:
+    """What a split step costs over one in process: the median over sets of processes."""
+    costs = [{name: each[name] - each["here"] for name in Steps.SIDES} for each in times]
+
+    def of_echo(name: str) -> float:
+        return median(cost[name] / each["alone"] for cost, each in zip(costs, times, strict=True))
+
+    ms = {name: median(each[name] for each in times) for name in times[0]}
+    literal, at_cut = of_echo("split"), median(cost["split"] / cost["echo"] for cost in costs)
+    detail = (
+        f"{ms['split']:.2f} against {ms['here']:.2f} ms in process, same bits; an echo takes "
+        f"{ms['alone']:.2f} ms and costs {of_echo('echo'):.2f} of that at the cut"
     )
+    if model == "thin":
+        verdict(
+            "a split step's cost at 1 MiB, of a bare echo", literal, STEP_COST, least=False, detail=detail
+        )
+    else:
+        detail += f"; {literal:.2f} of the echo itself"
+        verdict("the same of a CNN, of an echo at its cut", at_cut, STEP_COST, least=False, detail=detail)
     verdict(
         "the same, of a split by hand",
-        cost["split"] / cost["by hand"],
+        median(cost["split"] / cost["by hand"] for cost in costs),
         BY_HAND,
         least=False,
-        detail=f"{ms['by hand']:.2f} ms by hand; an echo by itself takes {own:.2f} ms, of which ours costs "
-        f"{cost['split'] / own:.2f}, by hand {cost['by hand'] / own:.2f}, an echo at the cut "
-        f"{cost['echo'] / own:.2f}",
+        detail=f"{ms['by hand']:.2f} ms, {of_echo('by hand'):.2f} of the echo itself",
     )
 
 
@@ -452,11 +516,10 @@ def shares(quick: bool, verdict: Verdicts) -> None:
     )
 
 
-def many(server: Server, quick: bool, verdict: Verdicts) -> None:
-    """Sessions side by side, each in a thread; and what one of them costs the server while it is open."""
-    size, steps = 256 * 1024, 10 if quick else 40
-    before = server.issue("echo", size)[1]
-    clients = [Echo(server, size) for _ in range(SESSIONS)]
+def sessions_at_once(server: Server, steps: int) -> tuple[float, float, float]:
+    """Of 64 sessions, each in a thread: the part that holds, steps a second, KiB of each at the server."""
+    before = server.issue("echo", SESSION_BYTES)[1]
+    clients = [Echo(server, SESSION_BYTES) for _ in range(SESSIONS)]
     failures: list[BaseException] = []
 
     def run(client: Echo) -> None:
@@ -474,22 +537,26 @@ def many(server: Server, quick: bool, verdict: Verdicts) -> None:
     for thread in threads:
         thread.join()
     taken = time.perf_counter() - began
-    after = server.issue("echo", size)[1]
+    after = server.issue("echo", SESSION_BYTES)[1]
     held = sum(client.client.finish() == steps for client in clients) if not failures else 0
     for client in clients:
         client.close()
-    rate = SESSIONS * steps / taken
+    return held / SESSIONS, SESSIONS * steps / taken, (after - before) / SESSIONS / 1024
+
+
+def many(server: Server, quick: bool, verdict: Verdicts) -> None:
+    """Sessions side by side; and what one of them costs the server while it is open.
+
+    They come twice, because the first ones leave behind what a process keeps of what it once needed.
+    """
+    sessions_at_once(server, 10)
+    held, rate, kib = sessions_at_once(server, 10 if quick else 40)
     verdict(
-        "sessions that hold, of 64 at once",
-        held / SESSIONS,
-        1.0,
-        least=True,
-        detail=f"{rate:,.0f} steps/s of 256 KiB",
+        "sessions that hold, of 64 at once", held, 1.0, least=True, detail=f"{rate:,.0f} steps/s of 256 KiB"
     )
-    each = (after - before) / SESSIONS
-    limit = 2 * size + MIB
-    detail = f"{each / 1024:,.0f} KiB; two steps and 1 MiB are {limit / 1024:,.0f} KiB"
-    verdict("memory of an open session, of what it may take", each / limit, 1.0, least=False, detail=detail)
+    limit = (2 * SESSION_BYTES + MIB) / 1024
+    detail = f"{kib:,.0f} KiB; two steps and 1 MiB are {limit:,.0f} KiB"
+    verdict("memory of an open session, of what it may take", kib / limit, 1.0, least=False, detail=detail)
 
 
 ROLES = {"stream": serve_stream, "bare": serve_bare, "by hand": serve_by_hand}
@@ -507,13 +574,17 @@ def main() -> int:
         ROLES[arguments.serve]()
         return 0
     keep_freed_memory()  # as the ClientApp does
-    repetitions = 15 if arguments.quick else 60
-    verdict = Verdicts()
-    with process("stream") as ours, process("bare") as theirs, process("by hand") as hand:
-        server, bare = Server(ours), address(theirs)
-        throughput(server, bare, repetitions, verdict)
-        step_cost(server, bare, address(hand), repetitions, verdict)
-        many(server, arguments.quick, verdict)
+    verdict, pairs, times = Verdicts(), list[Pairs](), list[Times]()
+    for _ in range(2 if arguments.quick else SETS):
+        with process("stream") as ours, process("bare") as theirs, process("by hand") as hand:
+            server, bare = Server(ours), address(theirs)
+            pairs.append(time_throughput(server, bare, 7))
+            times.append(time_steps(server, bare, address(hand), 20))
+    judge_throughput(pairs, verdict)
+    for model in MODELS:
+        judge_steps(model, [each[model] for each in times], verdict)
+    with process("stream") as ours:
+        many(Server(ours), arguments.quick, verdict)
     shares(arguments.quick, verdict)
     return 0 if verdict.kept else 1
 
