@@ -47,6 +47,8 @@ class FairQueue(Generic[T]):
         """By how much virtual time will have advanced when the piece being served is done."""
         self._work = self._per_weight = 0.0
         """All that was served, and the same over the sum of weights at the time."""
+        self.waiting = 0
+        """Pieces of work that were not served yet."""
 
     def open(self, name: str, weight: float) -> None:
         """Add a flow."""
@@ -62,16 +64,12 @@ class FairQueue(Generic[T]):
     def close(self, name: str) -> list[T]:
         """Take a flow out, with what it had left."""
         flow = self._flows.pop(name)
+        self.waiting -= len(flow.pieces)
         self._sum_up()
         return [item for _, item in flow.pieces]
 
     def _sum_up(self) -> None:
         self._weights = math.fsum(flow.weight for flow in self._flows.values())
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is work."""
-        return any(flow.pieces for flow in self._flows.values())
 
     def push(self, name: str, cost: float, item: T) -> None:
         """Queue a piece of work of a flow."""
@@ -81,6 +79,7 @@ class FairQueue(Generic[T]):
             flow.start = max(flow.start, self._now)
             flow.seen_from = (self._work, self._per_weight)
         flow.pieces.append((cost, item))
+        self.waiting += 1
 
     def _check(self, name: str, cost: float) -> None:
         if not (math.isfinite(cost) and cost > 0):
@@ -138,6 +137,7 @@ class FairQueue(Generic[T]):
 
     def _shift(self, flow: _Flow[T]) -> None:
         flow.pieces.popleft()
+        self.waiting -= 1
         if not flow.pieces:
             self._look_away(flow)
 

@@ -74,17 +74,17 @@ class StreamClient:
         """Stages 2 to 5 of a mini-batch: S and labels up, G and the loss down. Steps count from 0."""
         if step != self._have:
             raise EngineError(f"step is {step}, but {self._have} is next: steps come in order, each once")
-        started = time.monotonic()
+        started, here = time.monotonic(), labels.is_cpu
         packed = self._packer.pack(Kind.STEP, step, (*smashed, labels))
         reply = self._exchange(packed, labels.shape[0], Kind.REPLY)
         self._have += 1
-        loss, device = reply.scalars.pop("loss", None), labels.device
+        loss = reply.scalars.pop("loss", None)
         if loss is None:
             raise invalid(f"the reply to step {step} has no loss")
         places = range(len(reply.tensors))
         return StreamReply(
             unused=tuple(place for place in places if reply.scalars.pop(f"{UNUSED}{place}", 0.0)),
-            gradients=reply.tensors if device.type == "cpu" else tuple(t.to(device) for t in reply.tensors),
+            gradients=reply.tensors if here else tuple(t.to(labels.device) for t in reply.tensors),
             loss=loss,
             measures=reply.scalars,
             seconds=time.monotonic() - started,

@@ -164,7 +164,10 @@ def tensor_of(array: Array, head: TensorHead) -> Tensor:
 
 def array_of(tensor: Tensor) -> Array:
     """The array over a tensor's memory; over a copy's, if it is not on the CPU in one piece."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.dtype in _DISGUISED:
-        tensor = tensor.detach().contiguous().view(_DISGUISED[tensor.dtype])
-    array: Array = tensor.numpy(force=True)
+        tensor = tensor.contiguous().view(_DISGUISED[tensor.dtype])
+    # By force, torch looks after what hardly any tensor has; cold, each look takes as long as a copy.
+    array: Array = tensor.numpy(force=not tensor.is_cpu or tensor.is_neg())
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
