@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.errors import CutwaterError, ScenarioError
+from cutwater.errors import CutwaterError, RunError, ScenarioError
 from cutwater.train.settings import SCHEDULES, ConditionSettings, DataSettings, TrainSettings
 
 SECTIONS = {"data": DataSettings, "train": TrainSettings, "conditions": ConditionSettings}
@@ -190,6 +190,44 @@ def test_schedules_run_as_their_names_say():
     assert cosine[5] == pytest.approx(0.5)
     assert cosine[10] == pytest.approx(0.0)
     assert rates(warmup=4)[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+
+
+@pytest.fixture
+def their_schedule(tmp_path, monkeypatch):
+    (tmp_path / "their_schedule.py").write_text(
+        "halves = lambda round_: 0.5 ** (round_ - 1)\n"
+        "below = lambda round_: -1.0\n"
+        "nothing = lambda round_: None\n"
+        "huge = lambda round_: 1e300\n"
+        "lost = lambda round_: float('nan')\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    yield
+    sys.modules.pop("their_schedule", None)
+
+
+def test_a_schedule_of_ones_own_is_a_factor_by_round(their_schedule):
+    train = TrainSettings(lr=0.2, rounds=3, schedule="their_schedule:halves", warmup=1)
+    assert [train.learning_rate(r) for r in (1, 2, 3)] == pytest.approx([0.1, 0.1, 0.05])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    {
+        "below": "gave -1.0 for round 2",
+        "lost": "gave nan for round 2",
+        "huge": "at most 1e\\+30",
+        "nothing": "failed at round 2 .TypeError.*returns the factor of lr",
+        "number": "must be a function",
+        "none_such": "can't be imported",
+    }.items(),
+)
+def test_a_schedule_of_ones_own_that_makes_no_sense_is_refused_by_name(their_schedule, name, words):
+    train = TrainSettings(schedule=f"their_schedule:{name}")
+    with pytest.raises(RunError, match=f"'their_schedule:{name}'.*{words}"):
+        train.learning_rate(2)
 
 
 def test_more_rounds_than_planned_need_not_change_the_schedule():

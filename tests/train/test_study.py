@@ -353,3 +353,18 @@ def test_an_optimizer_of_ones_own_trains_to_the_same_bits_wherever_the_model_is_
             small_study(train={**own, "optimizer": name})
     with pytest.raises(RunError, match=r"refuses lr = 0\.05 with .*scales"):
         small_study(train={**own, "optimizer_options": {"scales": 2}})
+
+
+def test_a_schedule_of_ones_own_trains_as_one_of_ours_would_and_is_tried_before(tmp_path, monkeypatch):
+    (tmp_path / "their_rates.py").write_text(
+        "def halving(round_):\n    return 0.5 ** (round_ - 1) if round_ < 7 else -1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    own, ours = {"schedule": "their_rates:halving"}, {"schedule": "exponential", "gamma": 0.5}
+    theirs, known, constant = (
+        [step.record.weights_sha256 for step in run(small_study(train=train))] for train in (own, ours, {})
+    )
+    assert theirs == known
+    assert theirs != constant
+    with pytest.raises(RunError, match=r"'their_rates:halving' gave -1\.0 for round 7"):
+        small_study(train={**own, "rounds": 7})

@@ -47,6 +47,8 @@ def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
             raise RunError(
                 f"[train] optimizer_options has {key} = {train.optimizer_options[key]!r}, but {instead}"
             )
+    for round_ in {1, train.rounds}:
+        train.learning_rate(round_)
     arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
 
     @lru_cache(maxsize=1)  # all sessions of a round have the same

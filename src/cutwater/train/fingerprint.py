@@ -25,10 +25,10 @@ _READINGS = 8
 def digests(study: "Study") -> dict[str, str]:
     """The digest of each part, by name."""
     train = asdict(study.train)
-    if study.train.schedule in ("constant", "step", "exponential"):
-        train.pop("horizon")
-    else:
+    if study.train.schedule in ("cosine", "linear"):
         train["horizon"] = study.train.horizon or study.train.rounds
+    else:
+        train.pop("horizon")
     # Neither of these changes what a round computes.
     del train["rounds"], train["evaluate_every"]
     # Of a trace it matters what it says, not where it is.

@@ -13,8 +13,9 @@ from cutwater.data.partition import Partition
 from cutwater.data.share_out import METHODS, partition
 from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
 from cutwater.data.values import Data
-from cutwater.errors import ScenarioError
+from cutwater.errors import RunError, ScenarioError
 from cutwater.train import tables
+from cutwater.usercode import find, told
 
 SCHEDULES = ("constant", "step", "exponential", "cosine", "linear")
 CHANGES = ("constant", "jitter", "markov", "trace")
@@ -118,7 +119,8 @@ class TrainSettings:
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     """What else the optimizer takes, such as ``betas`` or ``nesterov``."""
     schedule: str = "constant"
-    """How the learning rate changes by round: constant, step, exponential, cosine or linear."""
+    """How the learning rate changes by round: constant, step, exponential, cosine, linear, or your own
+    function of the round as ``package.module:function``, which returns the factor of ``lr``."""
     gamma: float = 0.1
     """The factor of ``step`` and ``exponential``."""
     every: int = 20
@@ -148,7 +150,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         tables.check_types(self, "[train]")
-        tables.check_name("[train]", "schedule", self.schedule, SCHEDULES)
+        if ":" not in self.schedule:
+            tables.check_name("[train]", "schedule", self.schedule, SCHEDULES)
         for name in ("rounds", "every", "quorum", "evaluate_every"):
             self._check(getattr(self, name) >= 1, name, "a whole number of at least 1")
         for name in ("clients_per_round", "horizon"):
@@ -204,10 +207,28 @@ class TrainSettings:
             return warm * (self.final_lr + (self.lr - self.final_lr) * (1 - math.cos(math.pi * left)) / 2)
         if self.schedule == "linear":
             return warm * (self.final_lr + (self.lr - self.final_lr) * left)
-        return warm * self.lr
+        return warm * self.lr * (self._own_factor(round_) if ":" in self.schedule else 1.0)
+
+    def _own_factor(self, round_: int) -> float:
+        function = find(self.schedule, "schedule", RunError)
+        try:
+            factor = float(function(round_))
+        except Exception as error:  # whatever a user's function does
+            raise RunError(
+                f"schedule {self.schedule!r} failed at round {round_} ({told(error)}): it takes the round, "
+                "counted from 1, and returns the factor of lr"
+            ) from error
+        if not 0 <= factor * self.lr <= _LARGEST_RATE:
+            raise RunError(
+                f"schedule {self.schedule!r} gave {factor} for round {round_}, but must give a factor of lr "
+                f"that is 0 or more and makes it at most {_LARGEST_RATE}"
+            )
+        return factor
 
     def _rises_to(self) -> float:
         """What the learning rate stays below: of its start and, where it grows by a factor, its end."""
+        if ":" in self.schedule:
+            return self.lr  # a user's code is not run before it is needed
         try:
             return max(self.lr, self.final_lr, self.learning_rate(self.rounds))
         except OverflowError:

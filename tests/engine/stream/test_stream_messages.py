@@ -57,6 +57,24 @@ def test_tensors_of_every_type_and_shape_arrive_bit_for_bit(
         assert got.data_ptr() % ALIGNMENT == 0, "a kernel may give other bits for other alignments"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.randn(4, 8, requires_grad=True) * 2,
+        torch.randn(8, 4).t(),
+        torch.randn(4, 8, dtype=torch.complex64).conj().imag,
+        torch.randn(1, 8).expand(4, 8),
+        torch.randn(8, 4, dtype=torch.bfloat16, requires_grad=True).t(),
+    ],
+    ids=["with a gradient", "transposed", "negated when read", "repeated", "disguised"],
+)
+def test_a_tensor_that_is_not_plain_memory_arrives_as_it_reads(odd: Tensor) -> None:
+    labels = torch.arange(4)
+    expect = Expectation.like([odd], labels, steps=1)
+    message = deliver(Assembler(expect.at_server()), step_frames(expect, 0, (odd,), labels))
+    assert torch.equal(message.tensors[0], odd)
+
+
 def test_a_tensor_that_lies_in_pieces_is_sent_as_it_reads() -> None:
     (smashed,), labels = example(8, 8)
     strided = smashed.t().t()[:, ::2].t().t()
