@@ -2,7 +2,9 @@
 
 import _thread
 import threading
+from types import SimpleNamespace
 
+import grpc
 import pytest
 import torch
 from stream_rig import QUICK, Echo, Slow, eventually, example, expected, in_a_thread, issue, proxied
@@ -78,6 +80,17 @@ def test_a_line_can_be_closed_twice_and_says_afterwards_that_it_is_lost(monkeypa
         client.step(1, *example())
         assert len(lines) == 2
         assert client.finish() == 2
+
+
+@pytest.mark.parametrize("inside", [object(), SimpleNamespace(segregated_call=lambda: None)])
+def test_a_grpc_that_is_built_otherwise_is_named(monkeypatch, inside: object) -> None:
+    """What is not public may change; a device must then say what to install, and not how gRPC failed."""
+    other = SimpleNamespace(_channel=inside, close=lambda: None)
+    monkeypatch.setattr(grpc, "secure_channel", lambda *_: other)
+    with StreamServer(Echo(), limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with pytest.raises(EngineError, match=r"grpcio [0-9.]+ opens streams in another way.*install one"):
+            StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
 
 
 def test_a_connection_that_breaks_under_a_large_message_is_noticed_by_who_sends_it() -> None:

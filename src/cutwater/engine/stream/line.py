@@ -18,6 +18,7 @@ from cutwater.engine.stream.limits import METHOD, VERDICT, Limits
 from cutwater.engine.stream.messages import Assembler, Message, Packed
 from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.ticket import Metadata, Ticket
+from cutwater.errors import EngineError
 
 _BROKEN = {"UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"}
 """What gRPC calls a connection that broke; with our verdict attached, the same names are final."""
@@ -60,15 +61,22 @@ class Line:
             cygrpc.ReceiveInitialMetadataOperation(_PLAIN),
             cygrpc.ReceiveStatusOnClientOperation(_PLAIN),
         )
-        self._call: Any = self._channel._channel.segregated_call(
-            cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS,
-            METHOD.encode(),
-            None,
-            time.time() + seconds,
-            metadata,
-            None,
-            tuple(((operation,), None) for operation in first),
-        )
+        try:
+            self._call: Any = self._channel._channel.segregated_call(
+                cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS,
+                METHOD.encode(),
+                None,
+                time.time() + seconds,
+                metadata,
+                None,
+                tuple(((operation,), None) for operation in first),
+            )
+        except (AttributeError, TypeError) as error:
+            self._channel.close()
+            raise EngineError(
+                f"grpcio {grpc.__version__} opens streams in another way than this release knows ({error}): "
+                "install one from 1.70 to 1.85"
+            ) from error
         self._due = len(first)
         """Operations that were begun and have not ended: while there are none, no event will ever come."""
         self.received = 0
