@@ -175,15 +175,26 @@ def test_serving_at_once_is_handing_in_and_taking_out_where_nobody_waits(
     flows = st.integers(0, len(weights) - 1)
     for flow, cost, waiting in data.draw(st.lists(st.tuples(flows, COSTS, st.lists(flows, max_size=4)))):
         queues[0].serve(str(flow), cost)
+        queues[0].idle()
         queues[1].push(str(flow), cost, flow)
-        assert queues[1].pop() is not None
+        assert drain(queues[1]) == [(flow, cost)]
         for queue in queues:
             for each in waiting:
                 queue.push(str(each), cost, each)
+            assert queue.waiting == len(waiting)
         assert drain(queues[0]) == drain(queues[1])
         assert not any(queue.waiting for queue in queues)
         for each in map(str, range(len(weights))):
             assert queues[0].account(each) == pytest.approx(queues[1].account(each))
+
+
+def test_a_flow_that_is_closed_takes_what_it_had_waiting_along() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for name in "ab":
+        queue.open(name, 1.0)
+        queue.push(name, 1.0, name)
+    assert queue.close("a") == ["a"]
+    assert queue.waiting == 1
 
 
 def test_work_that_is_no_longer_wanted_is_neither_served_nor_charged() -> None:
@@ -497,6 +508,42 @@ def test_work_that_comes_while_another_does_its_own_at_once_waits_for_its_turn()
         own_loop.run(main(scheduler))
     assert len(overlaps) == 80
     assert not any(overlaps)
+
+
+def test_a_step_waits_for_the_rest_of_the_last_in_whichever_thread_that_is() -> None:
+    order: list[str] = []
+
+    def update() -> None:
+        time.sleep(0.03)
+        order.append("update")
+
+    async def main(scheduler: ShareScheduler) -> None:
+        lane = scheduler.lane("a", 1.0)
+        for number in range(3):
+            await lane.run(lambda number=number: order.append(f"step {number}"), 1.0)
+            lane.follow(update)
+            await asyncio.sleep(0.01)  # it has begun
+
+    with ShareScheduler() as scheduler:
+        own_loop.run(main(scheduler))
+    assert order[:5] == ["step 0", "update", "step 1", "update", "step 2"]
+
+
+def test_what_comes_while_brief_work_is_done_at_once_is_not_forgotten() -> None:
+    async def main(scheduler: ShareScheduler) -> object:
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+        await lane.run(where, 1.0)
+        handed_in = []
+
+        def meanwhile() -> None:
+            handed_in.append(other.submit(where, 1.0))
+            time.sleep(0.02)  # time to look for it in vain
+
+        await lane.run(meanwhile, 1.0)
+        return await asyncio.wait_for(asyncio.wrap_future(handed_in[0]), 5)
+
+    with ShareScheduler() as scheduler:
+        assert own_loop.run(main(scheduler)) != where()
 
 
 def test_closing_the_scheduler_ends_its_thread_and_lets_nobody_wait() -> None:

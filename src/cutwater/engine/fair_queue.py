@@ -88,13 +88,16 @@ class FairQueue(Generic[T]):
     def serve(self, name: str, cost: float) -> None:
         """Charge a flow for a piece that is served at once: :meth:`push` and :meth:`pop` where none waits."""
         self._check(name, cost)
-        self._advance()
-        self._rest()
         flow = self._flows[name]
-        flow.start = self._now
+        flow.start = max(flow.start, self._now)
         self._bill(flow, cost)
         flow.seen += cost
         flow.entitled += flow.weight * self._running
+
+    def idle(self) -> None:
+        """All work is done, so nobody is owed anything: whoever comes next starts afresh."""
+        self._advance()
+        self._now = max([self._now, *(flow.start for flow in self._flows.values())])
 
     def pop(self, wanted: Callable[[T], bool] = lambda _: True) -> tuple[str, float, T] | None:
         """The piece to serve now that the last is done, or None; what is not wanted is left out for free."""
@@ -112,7 +115,7 @@ class FairQueue(Generic[T]):
     def _choose(self) -> tuple[str, _Flow[T]] | None:
         waiting = [(name, flow) for name, flow in self._flows.items() if flow.pieces]
         if not waiting:
-            self._rest()
+            self.idle()
             return None
         self._now = max(self._now, min(flow.start for _, flow in waiting))
         eligible = (pair for pair in waiting if pair[1].start <= self._now)
@@ -123,10 +126,6 @@ class FairQueue(Generic[T]):
         """The piece that was served is done."""
         self._now += self._running
         self._running = 0.0
-
-    def _rest(self) -> None:
-        """All work is done, so nobody is owed anything: whoever comes next starts afresh."""
-        self._now = max([self._now, *(flow.start for flow in self._flows.values())])
 
     def _bill(self, flow: _Flow[T], cost: float) -> None:
         flow.start += cost / flow.weight

@@ -174,6 +174,8 @@ class ShareScheduler:
                 self._taken = False
                 if self._following or self._queue.waiting:
                     self._turn.notify()
+                else:
+                    self._queue.idle()
                 lane._book(cost, self._clock() - started, started - since)
 
 

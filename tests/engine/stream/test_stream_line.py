@@ -74,6 +74,7 @@ def test_a_line_can_be_closed_twice_and_says_afterwards_that_it_is_lost(monkeypa
         client.step(0, *example())
         (line,) = lines
         line.close()
+        assert line._due == 0, "gRPC keeps a call until all that became of it was asked for"
         line.close()
         with pytest.raises(LostError):
             line.receive(client._assembler(4))

@@ -253,6 +253,7 @@ def test_what_is_left_of_a_step_is_done_even_if_nobody_sends_its_reply(then: str
         elif then == "finish":
             hosted.finish(1)
         hosted.fail(RefusedError(Status.ABORTED, "over"))
+        hosted.do_the_rest()
         await hosted.ended()
 
     own_loop.run(main())
