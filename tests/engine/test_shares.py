@@ -173,11 +173,14 @@ def test_serving_at_once_is_handing_in_and_taking_out_where_nobody_waits(
     for queue in queues:
         fill(queue, weights, [[] for _ in weights])
     flows = st.integers(0, len(weights) - 1)
-    for flow, cost, waiting in data.draw(st.lists(st.tuples(flows, COSTS, st.lists(flows, max_size=4)))):
+    pieces = st.lists(st.tuples(flows, COSTS, st.booleans(), st.lists(flows, max_size=4)))
+    for flow, cost, meanwhile, waiting in data.draw(pieces):
         queues[0].serve(str(flow), cost)
-        queues[0].idle()
         queues[1].push(str(flow), cost, flow)
-        assert drain(queues[1]) == [(flow, cost)]
+        assert queues[1].pop() == (str(flow), cost, flow)
+        if not meanwhile:
+            queues[0].idle()
+            assert queues[1].pop() is None
         for queue in queues:
             for each in waiting:
                 queue.push(str(each), cost, each)
@@ -527,6 +530,25 @@ def test_a_step_waits_for_the_rest_of_the_last_in_whichever_thread_that_is() -> 
     with ShareScheduler() as scheduler:
         own_loop.run(main(scheduler))
     assert order[:5] == ["step 0", "update", "step 1", "update", "step 2"]
+
+
+def test_nobody_is_owed_anything_for_what_was_done_at_once_before_it_came() -> None:
+    order: list[str] = []
+
+    async def main(scheduler: ShareScheduler) -> None:
+        first, second = scheduler.lane("first", 1.0), scheduler.lane("second", 1.0)
+        for _ in range(2):
+            await first.run(where, 10.0)
+        gate = Gate(scheduler)
+        done = [second.submit(lambda: order.append("second"), 5.0)]
+        done.append(first.submit(lambda: order.append("first"), 4.0))
+        gate.lift()
+        for each in done:
+            each.result(5)
+
+    with ShareScheduler() as scheduler:
+        own_loop.run(main(scheduler))
+    assert order == ["first", "second"]
 
 
 def test_what_comes_while_brief_work_is_done_at_once_is_not_forgotten() -> None:
