@@ -42,11 +42,11 @@ from cutwater.engine.shares import ShareScheduler
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
+from cutwater.engine.stream.half import StepResult
 from cutwater.engine.stream.limits import Limits
 from cutwater.engine.stream.line import Line
 from cutwater.engine.stream.messages import Assembler, Packer
 from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.session import StepResult
 from cutwater.engine.stream.ticket import Ticket, opening
 from cutwater.engine.stream.tls import Certificate
 from cutwater.train.step import ClientSide, Reply, ServerSide, optimizer_factory, train_step

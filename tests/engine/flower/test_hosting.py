@@ -12,8 +12,8 @@ from flower_cases import settings, write_four
 import own_loop
 from cutwater.engine.flower.hosting import Hosting
 from cutwater.engine.flower.study import study_for
+from cutwater.engine.stream.half import Session, SessionRecord
 from cutwater.engine.stream.refusal import RefusedError, Status
-from cutwater.engine.stream.session import Session, SessionRecord
 from cutwater.errors import EngineError
 from cutwater.train.session import Task
 from cutwater.train.step import ServerSide, state_bytes

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind
+from cutwater.engine.stream.half import Session, SessionRecord, StepResult
 from cutwater.engine.stream.limits import METHOD, Limits
 from cutwater.engine.stream.messages import Packer
 from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.session import Session, SessionRecord, StepResult
 from cutwater.engine.stream.ticket import Ticket, opening
 from cutwater.train.step import Tensors
 

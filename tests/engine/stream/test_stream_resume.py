@@ -25,11 +25,13 @@ from stream_rig import (
 import own_loop
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.frames import PREFIX, Kind, unseal
+from cutwater.engine.stream.half import Session, SessionRecord, StepResult
 from cutwater.engine.stream.limits import Limits
 from cutwater.engine.stream.messages import Message
 from cutwater.engine.stream.refusal import RefusedError, Status
-from cutwater.engine.stream.server import StreamServer, _Service
-from cutwater.engine.stream.session import Hosted, Session, SessionRecord, StepResult
+from cutwater.engine.stream.server import StreamServer
+from cutwater.engine.stream.service import Service
+from cutwater.engine.stream.session import Hosted
 from cutwater.engine.stream.ticket import Claims, TicketKey, opening
 from cutwater.engine.stream.tls import Certificate
 from cutwater.errors import EngineError
@@ -389,7 +391,7 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
     async def main() -> None:
         certificate, key, half = Certificate.self_signed(), TicketKey(), Thorough()
         claims = Claims("id", "r", 1, "k1", 2, "x:1", certificate.name, certificate.fingerprint, 30.0, 30.0)
-        service = _Service(half, key, Limits(), time.monotonic)
+        service = Service(half, key, Limits(), time.monotonic)
         service.hosted["id"] = hosted = Hosted(claims, expected(), half, time.monotonic)
         ticket = key.issue(claims, certificate.certificate)
         frames = [step_frames(expected(), number, *example())[0] for number in range(2)]

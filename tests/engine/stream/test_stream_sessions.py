@@ -17,11 +17,11 @@ from cutwater.engine.shares import ShareScheduler
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.frames import Kind, seal
+from cutwater.engine.stream.half import Session, SessionRecord, StepResult
 from cutwater.engine.stream.limits import Limits
 from cutwater.engine.stream.messages import Packer
 from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.session import Session, SessionRecord, StepResult
 from cutwater.errors import DataError, EngineError
 from cutwater.train.aggregate import Average, BadUpdate
 from cutwater.train.step import ClientSide, ServerSide, Tensors, optimizer_factory, train_step

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cutwater.engine.flower.throttle import Pacer
 from cutwater.engine.shares import Delivery, Lane, ShareScheduler
-from cutwater.engine.stream.session import Session, SessionRecord, StepResult
+from cutwater.engine.stream.half import Session, SessionRecord, StepResult
 from cutwater.errors import EngineError
 from cutwater.profile.values import Profile
 from cutwater.train.session import Job, State, Task
@@ -117,7 +117,7 @@ class Hosting:
         self._shares.close()
 
     async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        """See :class:`cutwater.engine.stream.session.ServerHalf`."""
+        """See :class:`cutwater.engine.stream.half.ServerHalf`."""
         room = self._rooms.get(session.id)
         if room is None:
             raise EngineError(f"client {session.client!r} has no session here")
@@ -132,7 +132,7 @@ class Hosting:
         return result
 
     async def closed(self, session: Session, record: SessionRecord) -> None:
-        """See :class:`cutwater.engine.stream.session.ServerHalf`."""
+        """See :class:`cutwater.engine.stream.half.ServerHalf`."""
         room = self._rooms.pop(session.id, None)
         if room is None:
             return

@@ -9,8 +9,10 @@ From the wire upwards:
     ticket      who may open which session, bound to run, round, client and cut
     tls         the server's own certificate, pinned by the ticket
     limits      caps, keepalive and the gRPC options they become
+    half        the server's half of the model, as the stream sees it
     session     a session's state at the server: every step takes effect exactly once
-    server      the grpc.aio service, in a thread of its own
+    service     what the server does with a connection
+    server      the grpc.aio server, in a thread of its own
     line        one connection of a device, driven by the thread that trains
     client      the blocking end for a device
 """
