@@ -10,8 +10,9 @@ STAMP  := $(VENV)/.installed
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# One that works is kept as it is: made again by another Python, it would be half of each.
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import ssl' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot,web,flower,dev]'
 	@touch $(STAMP)
 
