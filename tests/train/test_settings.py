@@ -230,6 +230,14 @@ def test_a_schedule_of_ones_own_that_makes_no_sense_is_refused_by_name(their_sch
         train.learning_rate(2)
 
 
+@pytest.mark.parametrize(("section", "key"), [("data", "source"), ("train", "schedule")])
+def test_an_unknown_name_is_told_how_ones_own_would_be_written(section, key):
+    with pytest.raises(
+        ScenarioError, match=rf"\[{section}\] {key} is 'nope'.*own is package.module:function"
+    ):
+        SECTIONS[section].from_table({key: "nope"})
+
+
 def test_more_rounds_than_planned_need_not_change_the_schedule():
     first = TrainSettings(rounds=10, schedule="cosine")
     longer = TrainSettings(rounds=20, horizon=10, schedule="cosine")

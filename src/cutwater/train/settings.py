@@ -57,8 +57,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         tables.check_types(self, "[data]")
-        if ":" not in self.source:
-            tables.check_name("[data]", "source", self.source, SOURCES)
+        tables.check_name("[data]", "source", self.source, SOURCES, own=True)
         tables.check_name("[data]", "partition", self.partition, METHODS)
         kept = self.local_test
         self._check(kept is None or 0 <= kept < 1, "local_test", "at least 0 and below 1")
@@ -150,8 +149,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         tables.check_types(self, "[train]")
-        if ":" not in self.schedule:
-            tables.check_name("[train]", "schedule", self.schedule, SCHEDULES)
+        tables.check_name("[train]", "schedule", self.schedule, SCHEDULES, own=True)
         for name in ("rounds", "every", "quorum", "evaluate_every"):
             self._check(getattr(self, name) >= 1, name, "a whole number of at least 1")
         for name in ("clients_per_round", "horizon"):

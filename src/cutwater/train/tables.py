@@ -71,7 +71,8 @@ def check(good: bool, section: str, name: str, value: object, allowed: str) -> N
         raise ScenarioError(f"{section} {name} is {value!r}, but must be {allowed}")
 
 
-def check_name(section: str, name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a name that nothing has, naming the nearest."""
-    if value not in known:
-        raise ScenarioError(f"{section} {name} is {value!r}; {suggest(value, known)}")
+def check_name(section: str, name: str, value: str, known: tuple[str, ...], *, own: bool = False) -> None:
+    """Refuse a name that nothing has, naming the nearest; one's ``own`` function has a name of its own."""
+    if value not in known and not (own and ":" in value):
+        instead = "; your own is package.module:function" if own else ""
+        raise ScenarioError(f"{section} {name} is {value!r}; {suggest(value, known)}{instead}")
