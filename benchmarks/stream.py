@@ -38,6 +38,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutwater.engine.memory import keep_freed_memory
+from cutwater.engine.prompt import PromptSide
 from cutwater.engine.shares import ShareScheduler
 from cutwater.engine.stream.client import StreamClient
 from cutwater.engine.stream.expectation import Expectation
@@ -120,19 +121,23 @@ class Halves:
     def __init__(self) -> None:
         self.lane = ShareScheduler().lane("half", 1e9)
         self.lane.submit(lambda: torch.set_num_threads(1), 1.0).result()
-        self.sides = {model: server_side(model) for model in MODELS}
+        self.sides = {model: PromptSide(server_side(model)) for model in MODELS}
         self.gradients: dict[torch.Size, torch.Tensor] = {}
 
     async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
         """A step of either kind."""
         if session.run in MODELS:
             side = self.sides[session.run]
-            reply = await self.lane.run(lambda: side.differentiate(number, smashed, labels), 1e6)
+            work = partial(self._differentiate, side, number, smashed, labels)
+            reply = await self.lane.run(work, 1e6)
             return StepResult(reply.gradients, reply.loss, rest=lambda: self.lane.follow(side.update))
         if not smashed[0].requires_grad:
             return StepResult((), 0.0)
         shape = smashed[0].shape
         return StepResult((self.gradients.setdefault(shape, torch.zeros(shape)),), 0.0)
+
+    def _differentiate(self, side: PromptSide, number: int, smashed: Any, labels: Any) -> Reply:
+        return side.differentiate(number, smashed, labels, alone=self.lane.alone)
 
     async def closed(self, session: Any, record: Any) -> None:
         """Nothing to give up."""

@@ -414,6 +414,48 @@ def test_a_session_that_is_alone_gets_brief_work_done_where_it_is_handed_in() ->
     assert len(set(places[2:])) == 1
 
 
+def test_a_session_is_alone_from_its_second_piece_on_until_another_comes() -> None:
+    seen: list[bool] = []
+    with ShareScheduler() as scheduler:
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+
+        def one(mine: Lane) -> None:
+            mine.submit(lambda: seen.append(mine.alone), 1.0).result(5)
+
+        for each in (lane, lane, other, lane, lane):
+            one(each)
+        lane.follow(lambda: None).result(5)
+        one(lane)
+    assert seen == [False, True, False, False, True, True]
+
+
+def test_a_session_is_not_alone_while_another_waits() -> None:
+    seen: list[bool] = []
+    with ShareScheduler() as scheduler:
+        lane, other = scheduler.lane("a", 8.0), scheduler.lane("b", 1.0)
+        lane.submit(lambda: None, 1.0).result(5)
+        began, go_on = threading.Event(), threading.Event()
+        holding = lane.submit(lambda: (began.set(), go_on.wait(5)), 1.0)
+        assert began.wait(5)
+        mine = lane.submit(lambda: seen.append(lane.alone), 1.0)
+        theirs = other.submit(lambda: seen.append(other.alone), 100.0)
+        go_on.set()
+        for each in (holding, mine, theirs):
+            each.result(5)
+    assert seen == [False, False]
+
+
+def test_a_session_that_is_served_where_it_is_is_alone() -> None:
+    async def main(scheduler: ShareScheduler) -> list[bool]:
+        lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
+        found = [await lane.run(lambda: lane.alone, 1.0) for _ in range(3)]
+        await other.run(lambda: None, 1.0)
+        return [*found, *[await lane.run(lambda: lane.alone, 1.0) for _ in range(3)]]
+
+    with ShareScheduler() as scheduler:
+        assert own_loop.run(main(scheduler)) == [False, True, True] * 2
+
+
 def test_long_work_never_keeps_the_event_loop_from_its_other_business() -> None:
     async def main(scheduler: ShareScheduler) -> set[int]:
         lane = scheduler.lane("a", 1.0)

@@ -141,7 +141,8 @@ class ShareScheduler:
         if chosen is None:
             return None
         name, cost, piece = chosen
-        self._last = lane = self._lanes[name]
+        lane = self._lanes[name]
+        lane.alone, self._last = self._last is lane and not self._queue.waiting, lane
         return lane, cost, piece
 
     def _belongs_to(self, lane: "Lane") -> bool:
@@ -184,6 +185,8 @@ class Lane:
 
     def __init__(self, scheduler: ShareScheduler, name: str, share: float) -> None:
         self.name, self.share = name, share
+        self.alone = False
+        """Whether, when its last piece began, nobody else had work or had had some since the one before."""
         self._scheduler = scheduler
         self._pieces, self._flops, self._busy, self._waited = 0, 0.0, 0.0, 0.0
         self._latest = self._latest_rest = math.inf
@@ -225,7 +228,7 @@ class Lane:
             if at_once:
                 self._check_open()
                 scheduler._queue.serve(self.name, flops)
-                scheduler._taken = True
+                self.alone = scheduler._taken = True
             else:
                 future = self._enqueue(work, flops)
         if at_once:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from cutwater.errors import RunError
 from cutwater.model.randomness import LOSS, enter_layer, random_stream
+from cutwater.train.backward import backward_first
 from cutwater.usercode import find
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -117,6 +118,7 @@ class ServerSide(_Side):
     ) -> None:
         super().__init__(half, optimizer, seed, watch)
         self.loss = loss
+        self._rest: Callable[[], None] | None = None
 
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
         """Stages 3 and 4: forward (eq. (6)), backward and update (eq. (7))."""
@@ -124,23 +126,38 @@ class ServerSide(_Side):
         self.update()
         return reply
 
-    def differentiate(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
-        """Stages 3 and 4 up to the update: all that the client waits for."""
+    def differentiate(self, step: int, smashed: Tensors, labels: Tensor, *, first: bool = False) -> Reply:
+        """Stages 3 and 4 up to the update.
+
+        ``first``: only as far as the client waits for it. The gradients of the weights are then left to
+        :meth:`update`, where that gives the same bits (see ``train.backward``).
+        """
+        wanted = [tensor for tensor in smashed if tensor.requires_grad]
         with self.watch("server_forward"):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
             # graph, nor what the client has kept for its own backward pass.
             inputs = tuple(tensor.clone() for tensor in smashed)
             value = self._loss(step, self.loss, labels, inputs[0] if len(inputs) == 1 else inputs)
         with self.watch("server_backward"):
-            torch.autograd.backward(value)
-        wanted = [tensor for tensor in smashed if tensor.requires_grad]
+            if first:
+                self._rest = backward_first(value, wanted)
+            else:
+                torch.autograd.backward(value)
         unused = tuple(place for place, tensor in enumerate(wanted) if tensor.grad is None)
         return Reply(tuple(map(_gradient, wanted)), float(value.detach()), unused)
 
     def update(self) -> None:
         """The rest of stage 4, due before the next step."""
         with self.watch("server_backward"):
+            rest, self._rest = self._rest, None
+            if rest is not None:
+                rest()
             self._update()
+
+    @property
+    def holds_graph(self) -> bool:
+        """Whether the last step still takes the memory of its backward pass."""
+        return self._rest is not None
 
 
 def train_step(

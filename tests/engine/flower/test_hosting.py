@@ -120,6 +120,64 @@ def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
     assert trained.delivery.delivered == 1.0
 
 
+def plain_weights(study, smashed, labels, steps):
+    """What a half that does everything in one go would have come to."""
+    half = copy.deepcopy(study.model.split(2).server)
+    half.load_state_dict({name: study.initial[name] for name in half.state_dict()})
+    job = study.job()
+    side = ServerSide(half, job.optimizer(task(1).lr), task(1).seed, job.loss)
+    for number in range(steps):
+        side.step(number, tuple(each.detach().requires_grad_() for each in smashed), labels)
+    return half.state_dict()
+
+
+def holds_graph(hosting, of):
+    return hosting._rooms[of.id].side.server.holds_graph
+
+
+def test_a_session_alone_is_answered_first_and_comes_to_the_same_weights(study, hosting):
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    held = []
+    for number in range(6):
+        result = own_loop.run(hosting.step(session(1), number, smashed, labels))
+        held.append(holds_graph(hosting, session(1)))
+        result.rest()
+        hosting._rooms["s1"].updated.result(5)
+        assert not holds_graph(hosting, session(1))
+    assert held == [False, True] * 3, "both ways are tried"
+    own_loop.run(hosting.closed(session(1), record(session(1))))
+    trained = hosting.collect("s1")
+    wanted = plain_weights(study, smashed, labels, 6)
+    assert all(torch.equal(trained.state[name], wanted[name]) for name in wanted)
+
+
+def test_one_session_at_a_time_keeps_the_memory_of_a_step(study, hosting):
+    smashed, labels = smashed_of(study)
+    sessions = [session(number) for number in range(4)]
+    rests = []
+    for number, each in enumerate(sessions):
+        hosting.expect(each.id, task(number), 1e6, study.initial)
+        step(hosting, each, 0, smashed, labels)
+        # Its client takes no answers from now on, so the rest has to wait.
+        rests.append(own_loop.run(hosting.step(each, 1, smashed, labels)).rest)
+    assert [holds_graph(hosting, each) for each in sessions] == [True, False, False, False]
+    rests[0]()
+    hosting._rooms["s0"].updated.result(5)
+    assert not any(holds_graph(hosting, each) for each in sessions)
+
+
+def test_a_session_that_ends_with_its_rest_undone_is_in_nobodys_way(study, hosting):
+    smashed, labels = smashed_of(study)
+    for number in (1, 2):
+        hosting.expect(f"s{number}", task(number), 1e6, study.initial)
+        step(hosting, session(number), 0, smashed, labels)
+        own_loop.run(hosting.step(session(number), 1, smashed, labels))
+        assert holds_graph(hosting, session(number))
+        gone = record(session(number), RefusedError(Status.ABORTED, "gone"))
+        own_loop.run(hosting.closed(session(number), gone))
+
+
 @pytest.fixture
 def slow_updates(monkeypatch):
     """Updates of server halves wait until the event is set."""

@@ -4,7 +4,9 @@ A session's half is copied from the model when its first mini-batch arrives and 
 over: memory grows by one server-side model and its optimizer state for each open session, and no more. One of
 them computes at a time, because torch's random generators belong to the process (see ``model.randomness``).
 
-A half is updated when its gradients are on their way, not before: the client need not wait for that.
+A half is updated when its gradients are on their way, not before: the client need not wait for that, nor for
+the gradients of the half's weights while it has the server to itself. These take the memory of a step, so at
+most one session at a time has them wait.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 from cutwater.engine.flower.throttle import Pacer
+from cutwater.engine.prompt import PromptSide
 from cutwater.engine.shares import Delivery, Lane, ShareScheduler
 from cutwater.engine.stream.half import Session, SessionRecord, StepResult
 from cutwater.errors import EngineError
@@ -45,7 +48,7 @@ class Trained:
     bytes_down: int
     flops: float
     seconds: float
-    """That its mini-batches stayed at the server, waiting for their share included."""
+    """That its mini-batches were worked on at the server, waiting for their share included."""
     delivery: Delivery
     """Its part of the server's compute while it had work there, as promised and as delivered."""
 
@@ -63,7 +66,7 @@ class _Room:
     state: State
     """The global weights, shared by all sessions of the round."""
     lane: Lane
-    side: ServerSide | None = None
+    side: PromptSide | None = None
     updated: Future[None] | None = None
     """The update after the last step; done when the next one runs, as both take turns in one lane."""
     stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -144,7 +147,7 @@ class Hosting:
         if room.side is None or record.failure is not None:
             return
         self._done[session.id] = Trained(
-            state=room.side.half.state_dict(),
+            state=room.side.server.half.state_dict(),
             loss=room.loss / room.samples,
             steps=room.steps,
             samples=room.samples,
@@ -164,7 +167,7 @@ class Hosting:
         side = room.side or self._furnish(room)
         room.stages.clear()
         moved = tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in smashed)
-        reply = side.differentiate(number, moved, labels.to(self._device))
+        reply = side.differentiate(number, moved, labels.to(self._device), alone=self._has_device(room))
         room.loss += reply.loss * len(labels)
         room.steps, room.samples = room.steps + 1, room.samples + len(labels)
         room.up += state_bytes((*smashed, labels))
@@ -178,14 +181,29 @@ class Hosting:
 
     def _update(self, room: _Room) -> None:
         """The rest of stage 4."""
-        assert room.side is not None
-        room.updated = room.lane.follow(room.side.update)
+        room.updated = room.lane.follow(partial(self._finish, room))
 
-    def _furnish(self, room: _Room) -> ServerSide:
+    def _finish(self, room: _Room) -> None:
+        assert room.side is not None
+        began = time.monotonic()
+        room.side.update()
+        room.seconds += time.monotonic() - began
+
+    def _has_device(self, room: _Room) -> bool:
+        """Whether a session may take its time, and a step's memory, once its answer is out."""
+        rooms = list(self._rooms.values())
+        return (
+            self._pacer is None
+            and room.lane.alone
+            and not any(each.side is not None and each.side.server.holds_graph for each in rooms)
+        )
+
+    def _furnish(self, room: _Room) -> PromptSide:
         half = copy.deepcopy(self._job.split(room.task.cut).server)
         half.load_state_dict({name: room.state[name] for name in half.state_dict()}, strict=True)
         optimizer = self._job.optimizer(room.task.lr)
-        room.side = ServerSide(half, optimizer, room.task.seed, self._job.loss, _watch(room.stages))
+        side = ServerSide(half, optimizer, room.task.seed, self._job.loss, _watch(room.stages))
+        room.side = PromptSide(side)
         return room.side
 
 

@@ -1,0 +1,124 @@
+"""A backward pass in two parts: first the gradients that somebody waits for, later those of the weights.
+
+A client waits for the gradients of its smashed data (stage 5), not for those of the server's weights, which
+are a third to two thirds of the server's backward pass. A convolution or a matrix product computes the two by
+different calls, each from the gradient that came in. So the first part goes through the graph and notes what
+comes in at each such node; the second asks the same nodes for what is left. Every number is the result of the
+same computation as in one go: the bits are the same.
+
+It takes memory (the graph and what was noted stay until the second part is done) and some more time, because
+a node prepares its operands twice: good for a server that would wait otherwise, bad for one that is busy.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
+
+Node = Any
+"""Of autograd's graph."""
+_APART: Final = frozenset({"ConvolutionBackward0", "AddmmBackward0", "MmBackward0"})
+"""What computes for its weights apart from what it passes on. There is where the time goes; others, such as a
+normalisation, may well do both in one loop."""
+_LEAF: Final = "AccumulateGrad"
+_TRANSPOSE: Final = "TBackward0"
+"""Stands between a linear layer and its weight."""
+
+
+class _Graph(NamedTuple):
+    """What a backward pass goes through, from the value to the leaves."""
+
+    behind: dict[Node, list[Node]]
+    """Where each node passes gradients on to."""
+    before: dict[Node, list[Node]]
+    """Where it gets them from."""
+    leaves: dict[Node, Tensor]
+
+    def weight(self, node: Node) -> Tensor | None:
+        """The leaf that a node stands for, if it is used once: several uses add up in an order."""
+        while len(self.before[node]) == 1:
+            if node in self.leaves:
+                return self.leaves[node]
+            if type(node).__name__ != _TRANSPOSE:
+                break
+            (node,) = self.behind[node]
+        return None
+
+
+class _Due(NamedTuple):
+    """What a node has yet to compute."""
+
+    node: Node
+    weights: list[Tensor]
+    came: list[Tensor | None]
+    """The gradients that it was given, once it was."""
+
+
+def backward_first(value: Tensor, wanted: Sequence[Tensor]) -> Callable[[], None] | None:
+    """Backward from ``value`` as far as the leaves ``wanted`` need it; call what is returned for the rest.
+
+    None if there is no rest.
+    """
+    graph = _survey(value.grad_fn)
+    dues = _dues(graph, wanted) if graph is not None else []
+    if graph is None or not dues:
+        torch.autograd.backward(value)
+        return None
+    late = {id(weight) for due in dues for weight in due.weights}
+    now = [leaf for leaf in graph.leaves.values() if id(leaf) not in late]
+    hooks = [due.node.register_prehook(due.came.extend) for due in dues]
+    torch.autograd.backward(value, inputs=now, retain_graph=True)
+    for hook in hooks:
+        hook.remove()
+    return lambda: _settle(dues)
+
+
+def _settle(dues: list[_Due]) -> None:
+    while dues:
+        node, weights, came = dues.pop()  # and what it holds goes with it
+        given = [(GradientEdge(node, place), each) for place, each in enumerate(came) if each is not None]
+        if given:
+            edges, gradients = zip(*given, strict=True)
+            torch.autograd.backward(edges, gradients, inputs=weights)
+
+
+def _survey(root: Node | None) -> _Graph | None:
+    """The graph; None if somebody's own function is part of it, which may not stand to be asked in parts."""
+    graph, todo = _Graph({}, {root: []}, {}), [root]
+    while todo:
+        node = todo.pop()
+        if node is None or isinstance(node, BackwardCFunction):
+            return None
+        behind = graph.behind[node] = [each for each, _ in node.next_functions if each is not None]
+        if not behind and type(node).__name__ == _LEAF:
+            graph.leaves[node] = node.variable
+        for each in behind:
+            before = graph.before.get(each)
+            if before is None:
+                graph.before[each] = [node]
+                todo.append(each)
+            else:
+                before.append(node)
+    return graph
+
+
+def _dues(graph: _Graph, wanted: Sequence[Tensor]) -> list[_Due]:
+    """What can wait."""
+    awaited = {id(tensor) for tensor in wanted}
+    todo = [node for node, leaf in graph.leaves.items() if id(leaf) in awaited]
+    passing = set(todo)
+    while todo:
+        fresh = [each for each in graph.before[todo.pop()] if each not in passing]
+        passing.update(fresh)
+        todo += fresh
+    found = []
+    for node, behind in graph.behind.items():
+        if node in passing and type(node).__name__ in _APART:
+            ends = [each for each in behind if each not in passing]
+            weights = [weight for weight in map(graph.weight, ends) if weight is not None]
+            if ends and len(weights) == len(ends):
+                found.append(_Due(node, weights, []))
+    return found
