@@ -6,7 +6,7 @@ import torch
 
 import cutwater
 from cutwater.model.discovery.structure import tensors_in
-from cutwater.model.randomness import random_stream
+from cutwater.model.randomness import RandomStream
 
 
 def as_call(inputs):
@@ -43,7 +43,7 @@ def step(layered, cut, inputs, training=True):
     model.zero_grad(set_to_none=True)
     client, server = (half.train(training) for half in layered.split(cut))
     args, kwargs = as_call(inputs)
-    with random_stream(seed=7, step=3):
+    with RandomStream(seed=7, step=3):
         smashed = client(*args, **kwargs)
         if cut == len(layered):
             outputs = tensors_in(smashed)

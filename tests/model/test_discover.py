@@ -10,7 +10,7 @@ from split_checks import check_every_cut, check_joins, step, usable_cuts
 from torch import nn
 
 import cutwater
-from cutwater.model.randomness import random_stream
+from cutwater.model.randomness import RandomStream
 
 IMAGES = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 VECTORS = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
@@ -187,7 +187,7 @@ def test_stochastic_depth_draws_from_the_stream_of_its_layer():
     whole = layered.split(len(layered)).client.train()
     outputs = []
     for seed in range(8):
-        with random_stream(seed, step=0), torch.no_grad():
+        with RandomStream(seed, step=0), torch.no_grad():
             outputs.append(whole(VECTORS))
     assert len({output.sum().item() for output in outputs}) > 1
 

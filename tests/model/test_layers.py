@@ -11,7 +11,7 @@ import cutwater
 from cutwater.errors import ModelError
 from cutwater.model.halves import join_states
 from cutwater.model.layers import Layer
-from cutwater.model.randomness import derive_seed, enter_layer, random_stream
+from cutwater.model.randomness import RandomStream, derive_seed, enter_layer
 
 
 def small_model() -> nn.Sequential:
@@ -31,7 +31,7 @@ def train_step(cut: int) -> tuple[torch.Tensor, dict[str, torch.Tensor], nn.Modu
     model = small_model()
     client, server = cutwater.layered(model).split(cut)
     images = torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    with random_stream(seed=7, step=3):
+    with RandomStream(seed=7, step=3):
         smashed = client(images)
         received = smashed.detach().requires_grad_(smashed.requires_grad)
         output = server(received)
@@ -95,7 +95,7 @@ def test_train_and_eval_mode_reach_the_layers_of_a_half():
 
 
 def test_a_layer_draws_from_the_seed_of_its_step_and_number():
-    with random_stream(7, 3):
+    with RandomStream(7, 3):
         for layer in (1, 2, 12):
             enter_layer(layer)
             assert torch.initial_seed() == derive_seed(7, 3, layer)
@@ -106,11 +106,11 @@ def test_random_streams_differ_by_step_and_layer_and_leave_the_global_generator_
     first, second = model.half(0, 1), model.half(1, 2)
     ones = torch.ones(1000)
     before = torch.get_rng_state()
-    with random_stream(1, 1):
+    with RandomStream(1, 1):
         a, b = first(ones), second(ones)
-    with random_stream(1, 2):
+    with RandomStream(1, 2):
         c = first(ones)
-    with random_stream(1, 1):
+    with RandomStream(1, 1):
         b_alone = second(ones)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(a, b)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import cutwater
 from cutwater.model import zoo
-from cutwater.model.randomness import random_stream
+from cutwater.model.randomness import RandomStream
 
 SMALL = {
     "cnn": ("1x12x12", {}),
@@ -35,7 +35,7 @@ def train_in_parts(layered, x, bounds):
     layered.module.zero_grad(set_to_none=True)
     start = [buffer.clone() for buffer in layered.module.buffers()]
     sent, made = [], []
-    with random_stream(seed=11, step=5):
+    with RandomStream(seed=11, step=5):
         for part in parts:
             sent.append(x)
             made.append(part(x))
@@ -80,7 +80,7 @@ def test_train_mode_is_random_and_another_step_draws_otherwise(name):
     whole = layered.split(len(layered)).client
     outputs = []
     for step in (1, 1, 2):
-        with random_stream(seed=0, step=step), torch.no_grad():
+        with RandomStream(seed=0, step=step), torch.no_grad():
             outputs.append(whole(x))
     assert torch.equal(outputs[0], outputs[1])
     deterministic = name.startswith("resnet")

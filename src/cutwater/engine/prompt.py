@@ -33,10 +33,9 @@ class PromptSide:
 
     def __init__(self, server: ServerSide, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.server, self._clock = server, clock
-        self._first = False
-        """How the last step was done."""
-        self._answered = 0.0
-        self._steps = 0
+        self._first = self._next = False
+        """Whether the last step was answered first, and whether the next had better be."""
+        self._steps, self._began, self._answered = 0, 0.0, 0.0
         self._answers = {False: _lately(), True: _lately()}
         """Seconds from having a step to having its answer: in one go, and answered first."""
         self._rests, self._absences = _lately(), _lately()
@@ -44,23 +43,25 @@ class PromptSide:
 
     def differentiate(self, step: int, smashed: Tensors, labels: Tensor, *, alone: bool) -> Reply:
         """Stages 3 and 4, up to what :meth:`update` does; ``alone``: nobody else wants the device."""
-        began = self._clock()
-        if self._steps and not self._first:
-            self._absences.append(began - self._answered)
-        self._first = alone and self._answer_first()
+        began, before = self._clock(), self._first
+        self._first = alone and self._next
         reply = self.server.differentiate(step, smashed, labels, first=self._first)
-        self._answered, self._steps = self._clock(), self._steps + 1
-        self._answers[self._first].append(self._answered - began)
+        if self._steps and not before:
+            self._absences.append(began - self._answered)
+        self._began, self._answered, self._steps = began, self._clock(), self._steps + 1
         return reply
 
     def update(self) -> None:
         """What is left of stage 4, due before the next step."""
         began = self._clock()
         self.server.update()
+        # Booked here, where nobody waits for it.
+        self._answers[self._first].append(self._answered - self._began)
         if self._first:
             self._rests.append(self._clock() - began)
+        self._next = self._prefers_first()
 
-    def _answer_first(self) -> bool:
+    def _prefers_first(self) -> bool:
         at_once, first = self._answers[False], self._answers[True]
         if min(len(at_once), len(first)) < _TRIED:
             return len(first) < len(at_once)

@@ -3,7 +3,7 @@
 Dropout and stochastic depth draw from torch's global generator, whose state depends on everything that ran
 before. Split training would then see other masks than whole training, because each side draws on its own.
 So every layer of a :class:`~cutwater.model.layers.Layered` model announces itself before it runs, and inside
-:func:`random_stream` the generator is set to a state derived from (seed, step, layer): the same step draws
+:class:`RandomStream` the generator is set to a state derived from (seed, step, layer): the same step draws
 the same bits wherever the model is cut, and whatever ran before.
 """
 
@@ -47,22 +47,27 @@ def _seed(ended: "blake2b") -> int:
     return int.from_bytes(ended.digest(), "big") >> 1
 
 
-@contextmanager
-def random_stream(seed: int, step: int) -> Iterator[None]:
+class RandomStream:
     """Within, layer l draws from the stream (seed, step, l); afterwards torch's generators are as before.
 
     torch's generators are global to the process, so run the layers of one device in one thread at a time.
     """
-    generators, cuda = [torch.default_generator], _cuda_in_use()
-    if cuda:
-        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
-    states = [generator.get_state() for generator in generators]
-    token = _stream.set(_Stream(_begin(seed, step, ""), cuda))
-    try:
-        yield
-    finally:
-        _stream.reset(token)
-        for generator, state in zip(generators, states, strict=True):
+
+    __slots__ = ("_before", "_begun", "_token")
+
+    def __init__(self, seed: int, step: int) -> None:
+        self._begun = _begin(seed, step, "")
+
+    def __enter__(self) -> None:
+        generators, cuda = [torch.default_generator], _cuda_in_use()
+        if cuda:
+            generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+        self._before = [(generator, generator.get_state()) for generator in generators]
+        self._token = _stream.set(_Stream(self._begun, cuda))
+
+    def __exit__(self, *_: object) -> None:
+        _stream.reset(self._token)
+        for generator, state in self._before:
             generator.set_state(state)
 
 

@@ -87,22 +87,21 @@ def _settle(dues: list[_Due]) -> None:
 
 def _survey(root: Node | None) -> _Graph | None:
     """The graph; None if somebody's own function is part of it, which may not stand to be asked in parts."""
-    graph, todo = _Graph({}, {root: []}, {}), [root]
-    while todo:
-        node = todo.pop()
-        if node is None or isinstance(node, BackwardCFunction):
-            return None
-        behind = graph.behind[node] = [each for each, _ in node.next_functions if each is not None]
-        if not behind and type(node).__name__ == _LEAF:
-            graph.leaves[node] = node.variable
-        for each in behind:
-            before = graph.before.get(each)
-            if before is None:
-                graph.before[each] = [node]
-                todo.append(each)
+    behind: dict[Node, list[Node]] = {}
+    before: dict[Node, list[Node]] = {root: []}
+    found = [root] if root is not None else []
+    for node in found:  # and whatever it leads to, as that is found
+        behind[node] = [each for each, _ in node.next_functions if each is not None]
+        for each in behind[node]:
+            if each in before:
+                before[each].append(node)
             else:
-                before.append(node)
-    return graph
+                before[each] = [node]
+                found.append(each)
+    if any(isinstance(node, BackwardCFunction) for node in found):
+        return None
+    leaves = {node: node.variable for node in found if not behind[node] and type(node).__name__ == _LEAF}
+    return _Graph(behind, before, leaves)
 
 
 def _dues(graph: _Graph, wanted: Sequence[Tensor]) -> list[_Due]:

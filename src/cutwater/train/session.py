@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cutwater.errors import RunError
 from cutwater.model.layers import Layered, Split
-from cutwater.model.randomness import LOSS, enter_layer, random_stream
+from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -164,7 +164,7 @@ def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
     with torch.inference_mode():
         for inputs, labels in batches:
             # What draws even now draws the same for every mini-batch, whoever scores it and when.
-            with random_stream(0, 0):
+            with RandomStream(0, 0):
                 output = model(*inputs)
                 enter_layer(LOSS)
                 scores.append(_score(job.loss, output, labels))

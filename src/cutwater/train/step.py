@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.errors import RunError
-from cutwater.model.randomness import LOSS, enter_layer, random_stream
+from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.train.backward import backward_first
 from cutwater.usercode import find
 
@@ -61,11 +61,11 @@ class _Side:
         half.train()
 
     def _run(self, step: int, *inputs: Any) -> Any:
-        with random_stream(self.seed, step):
+        with RandomStream(self.seed, step):
             return self.half(*inputs)
 
     def _loss(self, step: int, loss: Loss, labels: Tensor, *inputs: Any) -> Tensor:
-        with random_stream(self.seed, step):
+        with RandomStream(self.seed, step):
             output = self.half(*inputs)
             enter_layer(LOSS)
             return loss(output, labels)

@@ -17,7 +17,7 @@ from cutwater.engine.stream.expectation import Expectation
 from cutwater.engine.stream.ticket import Ticket
 from cutwater.errors import EngineError
 from cutwater.model.layers import Layered
-from cutwater.model.randomness import random_stream
+from cutwater.model.randomness import RandomStream
 from cutwater.train.session import Batch, Job, State, Task, check_loss
 from cutwater.train.step import ClientSide, Reply, Tensors, state_bytes, train_step
 from cutwater.train.study import Study
@@ -120,7 +120,7 @@ def _example(model: Layered, study: Study, cut: int) -> tuple[Tensors, tuple[boo
     inputs, labels = next(iter(study.test()))
     # A copy, because even a trial run moves running statistics.
     half = copy.deepcopy(model.split(cut).client).train()
-    with random_stream(0, 0):
+    with RandomStream(0, 0):
         output = half(*(value[:2] for value in inputs))
     smashed = output if isinstance(output, tuple) else (output,)
     needed = tuple(tensor.requires_grad for tensor in smashed)

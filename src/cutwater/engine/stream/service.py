@@ -70,7 +70,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         received = hosted.received
         await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), context)
         if received > have:
-            await self._answer(hosted, line, context)
+            await self._answer(hosted, line, await hosted.reply(), context)
         # The half works on copies, so a step can stay where gRPC has put it.
         assembler = Assembler(hosted.expect.at_server(), borrow=True)
         while await self._turn(hosted, line, assembler, context):
@@ -90,10 +90,10 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 raise record.failure
             await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), context)
             return False
-        await hosted.take(message)
+        reply = await hosted.take(message)
         del message  # its memory is free for the next step
         try:
-            await self._answer(hosted, line, context)
+            await self._answer(hosted, line, reply, context)
         finally:
             hosted.do_the_rest()
         return not line.done()
@@ -109,8 +109,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 return message
         return None
 
-    async def _answer(self, hosted: Hosted, line: Ending, context: Any) -> None:
-        reply = await hosted.reply()
+    async def _answer(self, hosted: Hosted, line: Ending, reply: Packed | None, context: Any) -> None:
         if reply is None or line.done():
             return
         started = self.clock()

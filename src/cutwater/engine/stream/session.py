@@ -89,8 +89,8 @@ class Hosted:
 
     # Steps
 
-    async def take(self, message: Message) -> None:
-        """A step has arrived in full: run it, once; :meth:`reply` has what comes out.
+    async def take(self, message: Message) -> Packed | None:
+        """A step has arrived in full: run it, once, for its reply, which :meth:`reply` has from then on.
 
         Runs in the task of the connection that brought it, but does not end with that connection.
         """
@@ -110,6 +110,7 @@ class Hosted:
         finally:
             self._busy = None
             answer.set_result(reply)
+        return reply
 
     def do_the_rest(self) -> None:
         """The reply to the last step is out, or need not be waited for."""
