@@ -430,19 +430,22 @@ def test_a_session_is_alone_from_its_second_piece_on_until_another_comes() -> No
 
 
 def test_a_session_is_not_alone_while_another_waits() -> None:
+    order: list[str] = []
     seen: list[bool] = []
     with ShareScheduler() as scheduler:
-        lane, other = scheduler.lane("a", 8.0), scheduler.lane("b", 1.0)
+        lane = scheduler.lane("a", 1.0)
         lane.submit(lambda: None, 1.0).result(5)
         began, go_on = threading.Event(), threading.Event()
         holding = lane.submit(lambda: (began.set(), go_on.wait(5)), 1.0)
         assert began.wait(5)
-        mine = lane.submit(lambda: seen.append(lane.alone), 1.0)
-        theirs = other.submit(lambda: seen.append(other.alone), 100.0)
+        other = scheduler.lane("b", 1.0)
+        theirs = other.submit(lambda: order.append("theirs"), 100.0)
+        mine = lane.submit(lambda: (order.append("mine"), seen.append(lane.alone)), 1.0)
         go_on.set()
         for each in (holding, mine, theirs):
             each.result(5)
-    assert seen == [False, False]
+    assert order == ["mine", "theirs"]
+    assert seen == [False]
 
 
 def test_a_session_that_is_served_where_it_is_is_alone() -> None:

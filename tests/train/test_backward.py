@@ -169,8 +169,16 @@ def test_any_stack_of_layers_some_of_them_used_again(places, again):
     assert_same(gradients(half, x, partial(in_two_parts, x)), wanted)
 
 
-def test_the_first_part_computes_nothing_for_the_weights_and_the_second_nothing_else():
-    half = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 2 * 2, 5))
+@pytest.mark.parametrize(
+    "half",
+    [
+        nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 2 * 2, 5)),
+        nn.Linear(4, 7, bias=False),
+        nn.Sequential(nn.Flatten(2), nn.Linear(16, 7), nn.GELU(), nn.Linear(7, 3)),
+    ],
+    ids=["convolution", "rows", "rows with biases"],
+)
+def test_the_first_part_computes_nothing_for_the_weights_and_the_second_nothing_else(half):
     x = torch.randn(5, 4, 4, 4, requires_grad=True)
     value = half(x.clone()).square().mean()
     with FlopCounterMode(display=False) as whole:
@@ -217,6 +225,13 @@ def test_weights_that_are_used_twice_do_not_wait():
     assert rest is not None
     assert tied.twice.weight.grad is not None
     assert tied.once.weight.grad is None
+
+
+def test_a_bias_does_not_wait_where_its_weight_can_not():
+    weight, biases = nn.Parameter(torch.randn(4, 4)), [nn.Parameter(torch.zeros(4)) for _ in range(2)]
+    x = torch.randn(2, 4, requires_grad=True)
+    assert backward_first(F.linear(F.linear(x, weight, biases[0]), weight, biases[1]).sum(), [x]) is None
+    assert all(each.grad is not None for each in (weight, *biases))
 
 
 def test_what_hangs_on_a_weight_is_called_once():

@@ -69,10 +69,9 @@ def backward_first(value: Tensor, wanted: Sequence[Tensor]) -> Callable[[], None
         return None
     late = {id(weight) for due in dues for weight in due.weights}
     now = [leaf for leaf in graph.leaves.values() if id(leaf) not in late]
-    hooks = [due.node.register_prehook(due.came.extend) for due in dues]
+    for due in dues:
+        due.node.register_prehook(due.came.extend)  # and again in the second part, when it no longer matters
     torch.autograd.backward(value, inputs=now, retain_graph=True)
-    for hook in hooks:
-        hook.remove()
     return lambda: _settle(dues)
 
 

@@ -167,6 +167,27 @@ def test_one_session_at_a_time_keeps_the_memory_of_a_step(study, hosting):
     assert not any(holds_graph(hosting, each) for each in sessions)
 
 
+def test_sessions_that_take_turns_are_served_in_one_go(study, hosting):
+    smashed, labels = smashed_of(study)
+    for number in (1, 2):
+        hosting.expect(f"s{number}", task(number), 1e6, study.initial)
+    for number in range(4):
+        for each in (session(1), session(2)):
+            result = own_loop.run(hosting.step(each, number, smashed, labels))
+            assert not holds_graph(hosting, each)
+            result.rest()
+
+
+def test_what_a_session_got_counts_what_was_done_after_its_answers(study, hosting, monkeypatch):
+    update = ServerSide.update
+    monkeypatch.setattr(ServerSide, "update", lambda side: (time.sleep(0.2), update(side)))
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+    step(hosting, session(1), 0, smashed, labels)
+    own_loop.run(hosting.closed(session(1), record(session(1))))
+    assert hosting.collect("s1").seconds >= 0.2
+
+
 def test_a_session_that_ends_with_its_rest_undone_is_in_nobodys_way(study, hosting):
     smashed, labels = smashed_of(study)
     for number in (1, 2):

@@ -191,12 +191,8 @@ class Hosting:
 
     def _has_device(self, room: _Room) -> bool:
         """Whether a session may take its time, and a step's memory, once its answer is out."""
-        rooms = list(self._rooms.values())
-        return (
-            self._pacer is None
-            and room.lane.alone
-            and not any(each.side is not None and each.side.server.holds_graph for each in rooms)
-        )
+        sides = [each.side for each in list(self._rooms.values()) if each.side is not None]
+        return room.lane.alone and not any(side.server.holds_graph for side in sides)
 
     def _furnish(self, room: _Room) -> PromptSide:
         half = copy.deepcopy(self._job.split(room.task.cut).server)
