@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+from cutwater.train import backward
 from cutwater.train.backward import backward_first
 
 
@@ -225,6 +226,30 @@ def test_weights_that_are_used_twice_do_not_wait():
     assert rest is not None
     assert tied.twice.weight.grad is not None
     assert tied.once.weight.grad is None
+
+
+def test_what_is_noted_for_later_is_bounded(monkeypatch):
+    half = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+    x = torch.randn(5, 4, 4, 4, requires_grad=True)
+    wanted = gradients(half, x, torch.autograd.backward)
+    assert_same(gradients(half, x, partial(in_two_parts, x)), wanted)
+    sizes = [5 * 8 * 4 * 4 * 4, 5 * 2 * 2 * 2 * 4, 5 * 3 * 4]  # bytes that come in at each of the three
+    for most, waiting in (
+        (sum(sizes), [0, 1, 3]),
+        (sum(sizes) - 1, [1, 3]),
+        (sizes[1] + sizes[2], [1, 3]),
+        (sizes[1] + sizes[2] - 1, [3]),
+        (sizes[2] - 1, []),
+    ):
+        monkeypatch.setattr(backward, "_MOST_NOTED", most)
+        x.grad = None
+        half.zero_grad()
+        rest = backward_first(F.log_softmax(half(x.clone()).flatten(1), 1).square().mean(), [x])
+        assert [place for place in (0, 1, 3) if half[place].weight.grad is None] == waiting
+        assert (rest is not None) == bool(waiting)
+        if rest is not None:
+            rest()
+        assert_same([each.grad for each in (x, *half.parameters())], wanted)
 
 
 def test_a_bias_does_not_wait_where_its_weight_can_not():

@@ -6,10 +6,12 @@ different calls, each from the gradient that came in. So the first part goes thr
 comes in at each such node; the second asks the same nodes for what is left. Every number is the result of the
 same computation as in one go: the bits are the same.
 
-It takes memory (the graph and what was noted stay until the second part is done) and some more time, because
-a node prepares its operands twice: good for a server that would wait otherwise, bad for one that is busy.
+It takes memory (the graph and what was noted stay until the second part is done; of the latter, a bounded
+amount) and some more time, because a node prepares its operands twice: good for a server that would wait
+otherwise, bad for one that is busy.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +25,9 @@ Node = Any
 _APART: Final = frozenset({"ConvolutionBackward0", "AddmmBackward0", "MmBackward0"})
 """What computes for its weights apart from what it passes on. There is where the time goes; others, such as a
 normalisation, may well do both in one loop."""
+_MOST_NOTED: Final = 256 << 20
+"""Bytes. A backward pass in one go needs each gradient for a moment only; a server planned to just hold a
+large model must not run out of memory over this."""
 _LEAF: Final = "AccumulateGrad"
 _TRANSPOSE: Final = "TBackward0"
 """Stands between a linear layer and its weight."""
@@ -55,6 +60,10 @@ class _Due(NamedTuple):
     weights: list[Tensor]
     came: list[Tensor | None]
     """The gradients that it was given, once it was."""
+
+    def bytes(self) -> int:
+        """Size of what it will be given."""
+        return sum(math.prod(each.shape) * each.dtype.itemsize for each in self.node._input_metadata)
 
 
 def backward_first(value: Tensor, wanted: Sequence[Tensor]) -> Callable[[], None] | None:
@@ -119,4 +128,18 @@ def _dues(graph: _Graph, wanted: Sequence[Tensor]) -> list[_Due]:
             weights = [weight for weight in map(graph.weight, ends) if weight is not None]
             if ends and len(weights) == len(ends):
                 found.append(_Due(node, weights, []))
-    return found
+    return _affordable(found)
+
+
+def _affordable(dues: list[_Due]) -> list[_Due]:
+    """As many as may be noted: late layers before early ones, whose gradients are large and weights few."""
+    sizes = [due.bytes() for due in dues]
+    if sum(sizes) <= _MOST_NOTED:
+        return dues
+    chosen, left = [], _MOST_NOTED
+    for size, _, due in sorted(zip(sizes, range(len(dues)), dues, strict=True)):
+        if size > left:
+            break
+        chosen.append(due)
+        left -= size
+    return chosen

@@ -5,8 +5,8 @@ over: memory grows by one server-side model and its optimizer state for each ope
 them computes at a time, because torch's random generators belong to the process (see ``model.randomness``).
 
 A half is updated when its gradients are on their way, not before: the client need not wait for that, nor for
-the gradients of the half's weights while it has the server to itself. These take the memory of a step, so at
-most one session at a time has them wait.
+the gradients of the half's weights while it has the server to itself. Until these are made, a step's memory
+is held (``train.backward`` says how much), so one session at a time has them wait.
 """
 
 import asyncio
