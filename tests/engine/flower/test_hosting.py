@@ -152,6 +152,32 @@ def test_a_session_alone_is_answered_first_and_comes_to_the_same_weights(study, 
     assert all(torch.equal(trained.state[name], wanted[name]) for name in wanted)
 
 
+def test_whatever_thread_it_is_done_in_the_rest_uses_no_others(study, hosting, monkeypatch):
+    seen = {}
+    update = ServerSide.update
+
+    def watched(side):
+        seen[threading.get_ident()] = torch.get_num_threads()
+        update(side)
+
+    monkeypatch.setattr(ServerSide, "update", watched)
+    smashed, labels = smashed_of(study)
+    hosting.expect("s1", task(1), 1e6, study.initial)
+
+    def rest(result):
+        torch.set_num_threads(2)
+        result.rest()
+
+    for number in range(4):
+        result = own_loop.run(hosting.step(session(1), number, smashed, labels))
+        elsewhere = threading.Thread(target=rest, args=(result,))
+        elsewhere.start()
+        elsewhere.join()
+        hosting._rooms["s1"].updated.result(5)
+    assert len(seen) > 1, "brief ones are done where they are handed in"
+    assert set(seen.values()) == {1}
+
+
 def test_one_session_at_a_time_keeps_the_memory_of_a_step(study, hosting):
     smashed, labels = smashed_of(study)
     sessions = [session(number) for number in range(4)]

@@ -161,7 +161,7 @@ class Hosting:
     def _step(self, room: _Room, number: int, smashed: Tensors, labels: Tensor, flops: float) -> StepResult:
         """Stages 3 and 4 but for the update, in the thread that computes."""
         began = time.monotonic()
-        torch.set_num_threads(1)  # of this thread, so that bits do not depend on the number of cores
+        _compute_alone()
         if room.updated is not None:
             room.updated.result(timeout=0)  # raises what went wrong; it is done, as steps come one by one
         side = room.side or self._furnish(room)
@@ -186,6 +186,7 @@ class Hosting:
     def _finish(self, room: _Room) -> None:
         assert room.side is not None
         began = time.monotonic()
+        _compute_alone()
         room.side.update()
         room.seconds += time.monotonic() - began
 
@@ -201,6 +202,14 @@ class Hosting:
         side = ServerSide(half, optimizer, room.task.seed, self._job.loss, _watch(room.stages))
         room.side = PromptSide(side)
         return room.side
+
+
+def _compute_alone() -> None:
+    """Have torch use no threads but this one, so that bits do not depend on the number of cores.
+
+    It is this thread's own setting, and which thread computes depends on who else does.
+    """
+    torch.set_num_threads(1)
 
 
 def _watch(stages: dict[str, float]) -> Callable[[str], Any]:
