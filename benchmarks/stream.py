@@ -1,6 +1,6 @@
 """What the activation stream costs beyond bare gRPC, and whether promised shares are kept: one run, ratios.
 
-    python benchmarks/stream.py            all of it, about three minutes on two cores
+    python benchmarks/stream.py            all of it, about four minutes on two cores
     python benchmarks/stream.py --quick    fewer repetitions, for a look
 
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
@@ -59,7 +59,7 @@ THROUGHPUT = 0.85
 STEP_COST = 1.5
 BY_HAND = 1.1
 """What frames, checksums, checks, tickets and enforced shares may add to a split by hand."""
-SETS = 6
+SETS = 9
 """Of fresh processes, one after the other: how fast one is depends on where its memory came to lie."""
 SIZES = (1, 4, 8)
 TOTAL = 128
