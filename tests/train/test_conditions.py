@@ -1,16 +1,14 @@
-"""True conditions and what is believed of them."""
+"""True conditions."""
 
 import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from cutwater.errors import FileFormatError
 from cutwater.plan.fleet import Client
-from cutwater.train.conditions import Condition, Conditions, Estimates, read_trace, robust_average
+from cutwater.train.conditions import Condition, Conditions, read_trace
 from cutwater.train.settings import CHANGES, ConditionSettings
 
 CLIENT = Client(name="c1", compute=100e9, up=32e6, down=64e6, samples=10)
@@ -146,59 +144,6 @@ def test_a_broken_trace_is_named_with_its_line(tmp_path, content, reason):
 def test_a_missing_trace_is_named(tmp_path):
     with pytest.raises(FileFormatError, match=r"nowhere\.csv can't be read"):
         read_trace(tmp_path / "nowhere.csv")
-
-
-def seen(estimates, *observed):
-    for condition in observed:
-        estimates = estimates.after([(CLIENT, condition)])
-    return estimates.believed(CLIENT)
-
-
-FAST = Condition(200e9, 64e6, 128e6)
-
-
-def test_estimates_start_from_the_scenario_and_follow_their_kind():
-    assert Estimates("average").believed(CLIENT) == SAID
-    assert seen(Estimates("nominal"), FAST) == SAID
-    assert seen(Estimates("last"), FAST, SAID, FAST) == FAST
-    once = seen(Estimates("average", 0.5), FAST)
-    assert once.compute == pytest.approx(math.sqrt(2) * SAID.compute)
-    assert seen(Estimates("average", 0.5), *[FAST] * 30).up == pytest.approx(FAST.up)
-
-
-def test_an_oracle_knows_the_truth_and_nobody_else_does():
-    made = conditions(change="jitter", estimate="true")
-    assert made.believed(Estimates.of(made.settings), CLIENT, 5) == made.true(CLIENT, 5)
-    other = conditions(change="jitter", estimate="average")
-    assert other.believed(Estimates.of(other.settings), CLIENT, 5) == SAID
-
-
-positive = st.floats(1e-6, 1e18)
-
-
-@settings(deadline=None)
-@given(positive, st.floats(allow_nan=True), st.floats(0.01, 1.0))
-@example(before=9e12, observed=2e-311, smoothing=1.0)
-def test_no_observation_moves_a_robust_average_more_than_threefold(before, observed, smoothing):
-    after = robust_average(before, observed, smoothing)
-    assert before / 3.0001 <= after <= before * 3.0001
-
-
-@settings(deadline=None)
-@given(positive, positive)
-def test_a_robust_average_arrives_at_what_lasts(before, lasting):
-    value = before
-    for _ in range(400):
-        value = robust_average(value, lasting, 0.3)
-    assert value == pytest.approx(lasting, rel=1e-9)
-
-
-def test_estimates_survive_a_checkpoint_exactly():
-    import json
-
-    estimates = Estimates("average", 0.3).after([(CLIENT, FAST)]).after([(CLIENT, Condition(1e9, 1.1, 3.3))])
-    data = json.loads(json.dumps(estimates.to_json()))
-    assert Estimates("average", 0.3).resumed(data) == estimates
 
 
 def test_a_chain_that_always_moves_alternates():

@@ -12,7 +12,8 @@ from cutwater.errors import PlanError
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.fleet import Client
 from cutwater.plan.problem import Problem
-from cutwater.train.conditions import Condition, Estimates
+from cutwater.train.conditions import Condition
+from cutwater.train.estimates import Estimates
 from cutwater.train.round import play, under
 from cutwater.train.settings import TrainSettings
 

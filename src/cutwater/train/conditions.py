@@ -1,14 +1,13 @@
-"""The true compute and rates of a round, and what the planner believes of them.
+"""The true compute and rates of a round.
 
-The planner works on estimates, the virtual clock on the truth. Truth is a pure function of (settings, seed,
-client, round), so that nothing has to be saved to resume a run; estimates follow what was seen, and are a
-small value that a checkpoint keeps.
+The virtual clock works on them, the planner on estimates (:mod:`cutwater.train.estimates`). They are a pure
+function of (settings, seed, client, round), so that nothing has to be saved to resume a run.
 """
 
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -17,10 +16,6 @@ from cutwater.data.streams import stream
 from cutwater.errors import CutwaterError, FileFormatError
 from cutwater.train.settings import ConditionSettings
 from cutwater.units import parse_compute, parse_rate
-
-_LARGEST_STEP = math.log(3.0)
-"""A robust average takes one round for at most a threefold change: an outlier moves it little, and a change
-that lasts is followed within a few rounds."""
 
 _BLOCK = 64
 """Rounds whose coins come from one stream."""
@@ -115,10 +110,6 @@ class Conditions:
             return self.trace.at(device, round_)
         return said
 
-    def believed(self, estimates: "Estimates", device: Device, round_: int) -> Condition:
-        """What the planner of a round may know of a client: its estimate, or the truth if it is an oracle."""
-        return self.true(device, round_) if estimates.kind == "true" else estimates.believed(device)
-
     def lost_at(self, client: str, round_: int) -> float | None:
         """The part of its session after which a client drops out of a round, or None if it stays."""
         if self.settings.dropout == 0:
@@ -212,64 +203,3 @@ def _add_row(rows: dict[str, dict[int, Condition]], row: Mapping[str | None, Any
     if round_ in rows.setdefault(row["client"], {}):
         raise FileFormatError(f"{where}: client {row['client']!r} has round {round_} twice")
     rows[row["client"]][round_] = condition
-
-
-@dataclass(frozen=True)
-class Estimates:
-    """What the planner believes of each client, from what was seen of it so far."""
-
-    kind: str = "nominal"
-    """nominal, last, average or true, as in :class:`~cutwater.train.settings.ConditionSettings`."""
-    smoothing: float = 0.3
-    seen: Mapping[str, Condition] = field(default_factory=dict)
-    """The current estimate of every client that was seen; nothing for the others."""
-
-    @classmethod
-    def of(cls, settings: ConditionSettings) -> "Estimates":
-        """Estimates before the first round."""
-        return cls(settings.estimate, settings.smoothing)
-
-    def believed(self, device: Device) -> Condition:
-        """The estimate for a client: what the scenario says until it was seen."""
-        return self.seen.get(device.name) or Condition.of(device)
-
-    def after(self, observed: Iterable[tuple[Device, Condition]]) -> "Estimates":
-        """The estimates after a round in which these clients were seen like this."""
-        if self.kind in ("nominal", "true"):
-            return self
-        news = {device.name: self._updated(device, condition) for device, condition in observed}
-        return replace(self, seen={**self.seen, **news})
-
-    def _updated(self, device: Device, observed: Condition) -> Condition:
-        if self.kind == "last":
-            return observed
-        before = self.believed(device)
-        return Condition(
-            *(
-                robust_average(getattr(before, name), getattr(observed, name), self.smoothing)
-                for name in ("compute", "up", "down")
-            )
-        )
-
-    def to_json(self) -> dict[str, list[float]]:
-        """What was seen, for a checkpoint."""
-        return {name: [value.compute, value.up, value.down] for name, value in self.seen.items()}
-
-    def resumed(self, data: Mapping[str, Any]) -> "Estimates":
-        """The estimates that :meth:`to_json` kept, exactly."""
-        return replace(self, seen={name: Condition(*map(float, values)) for name, values in data.items()})
-
-
-def robust_average(before: float, observed: float, smoothing: float) -> float:
-    """An exponential average of the logarithm that no single outlier moves far.
-
-    >>> round(robust_average(100.0, 110.0, 0.5), 2)
-    104.88
-    >>> round(robust_average(100.0, 1e9, 0.5), 2)
-    173.21
-    """
-    if not (math.isfinite(observed) and observed > 0):
-        return before
-    ratio = observed / before
-    step = math.log(ratio) if ratio else -_LARGEST_STEP  # so small that no float holds it
-    return before * math.exp(smoothing * min(max(step, -_LARGEST_STEP), _LARGEST_STEP))

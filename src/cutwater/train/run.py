@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cutwater.train.aggregate import Average, weights_sha256
-from cutwater.train.conditions import Estimates
 from cutwater.train.engine import Engine
+from cutwater.train.estimates import Estimates
 from cutwater.train.round import Outcome
 from cutwater.train.session import Score, State
 from cutwater.train.study import Study

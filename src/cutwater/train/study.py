@@ -24,7 +24,8 @@ from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.train.choices import check_loss_is_fixed, find_device, find_optimizer, named_loss, try_loss
-from cutwater.train.conditions import Conditions, Estimates, check_trace
+from cutwater.train.conditions import Conditions, check_trace
+from cutwater.train.estimates import Estimates
 from cutwater.train.fingerprint import digests, text_digest
 from cutwater.train.round import Outcome, play, under
 from cutwater.train.selection import select
@@ -127,7 +128,7 @@ class Study:
             over_selection=settings.over_selection,
         )
         clients = [self.client(name) for name in names]
-        believed = [self.truth.believed(estimates, client, round_) for client in clients]
+        believed = [estimates.in_round(self.truth, client, round_) for client in clients]
         true = [self.truth.true(client, round_) for client in clients]
         planned = self.problem(under(clients, believed))
         plan = solve_by(planned, self.planner, self.planner_options)

@@ -19,7 +19,7 @@ from cutwater.engine.flower.settings import Settings
 from cutwater.engine.flower.study import study_for
 from cutwater.errors import CutwaterError
 from cutwater.train.aggregate import Average, weights_sha256
-from cutwater.train.conditions import Estimates
+from cutwater.train.estimates import Estimates
 from cutwater.train.round import Outcome, Part
 from cutwater.train.session import State, run_session
 from cutwater.train.study import Study

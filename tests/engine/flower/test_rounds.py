@@ -32,7 +32,7 @@ from cutwater.engine.stream.refusal import RefusedError, Status
 from cutwater.engine.stream.ticket import Ticket
 from cutwater.errors import CutwaterError, RunError
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.conditions import Estimates
+from cutwater.train.estimates import Estimates
 from cutwater.train.metrics import read
 
 EVERYBODY = ["watch", "phone", "tablet", "laptop"]
@@ -40,6 +40,11 @@ EVERYBODY = ["watch", "phone", "tablet", "laptop"]
 
 def _with_report(records: RecordDict, **changes) -> RecordDict:
     records["report"] = ConfigRecord({**records["report"], **changes})
+    return records
+
+
+def _with_seconds(records: RecordDict, **changes) -> RecordDict:
+    records["seconds"] = ConfigRecord({**records["seconds"], **changes})
     return records
 
 
@@ -89,6 +94,8 @@ TAMPERED = {
     "another client's name": lambda r: _with_report(r, client="tablet"),
     "another run": lambda r: _with_report(r, run="r0"),
     "a loss that is no number": lambda r: _with_report(r, loss=math.nan),
+    "seconds that are no number": lambda r: _with_seconds(r, client_forward=math.nan),
+    "more seconds than there were": lambda r: _with_seconds(r, client_forward=1e9),
     "no weights": lambda r: RecordDict({"report": r["report"], "seconds": r["seconds"]}),
     "nothing": lambda r: RecordDict({}),
     "a complaint": lambda r: RecordDict({"failure": ConfigRecord({"reason": "my disk is full"})}),
@@ -399,10 +406,12 @@ def test_plans_follow_what_was_measured(tmp_path):
     given = settings(write_four(tmp_path, rounds=1))
     study = study_for(given)
     (step,) = serve(grid_of(given), "r1", given, study=study)
-    seen = step.progress.estimates.seen
-    assert set(seen) == set(EVERYBODY)
-    # This machine is far faster than a watch, and one round moves an estimate by a bounded factor.
-    assert 1.05 < seen["watch"].compute / study.fleet[0].compute < 2
+    estimates = step.progress.estimates
+    assert set(estimates.seen) == set(EVERYBODY)
+    # This machine is far faster than a watch.
+    assert estimates.believed(study.fleet[0]).compute > 2 * study.fleet[0].compute
+    # The laptop had the whole model, in a message that took no time: nothing is known of its link.
+    assert estimates.believed(study.fleet[3]).up == study.fleet[3].up
 
 
 ORACLE = '[conditions]\nchange = "jitter"\ncompute_jitter = 1.0\nestimate = "true"'

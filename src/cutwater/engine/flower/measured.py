@@ -1,9 +1,9 @@
 """What a round took, by the stopwatches of both ends: phases, shares, and what that says of a client."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.engine.flower.hosting import Trained
 from cutwater.engine.flower.wire import Report
 from cutwater.jsonfile import document
 from cutwater.plan.latency import PHASES, Phases
@@ -13,6 +13,9 @@ from cutwater.train.study import Study
 
 FORMAT = "cutwater.measured"
 VERSION = 1
+_UNSURE = 5.0
+"""Seconds by which Flower's messages differ: its nodes look for orders every 3 s, the launcher of their apps
+every second, both look for replies, and so do we."""
 NOTHING = Phases(*(0.0 for _ in PHASES))
 
 
@@ -73,21 +76,27 @@ def phases(report: Report, wall: float, overhead: float | None, *, emulated: boo
 
 
 def observed(
-    study: Study, task: Task, took: Phases, believed: Condition, trained: Trained | None
+    study: Study, task: Task, took: Phases, crossed: tuple[int, int] | None, *, emulated: bool
 ) -> Condition:
-    """f^C and r of a client, from what a session took; what can't be told is as believed."""
+    """f^C and r of a client, from what a session took and the bytes that crossed the cut, up and down.
+
+    What can't be told is NaN. Rates are told by the stream. The model's own transfer is known to within
+    _UNSURE seconds only, unless it is emulated: it counts if there is no stream and it took much longer.
+    """
     problem = study.problem([study.client(task.client)])
     costs, work = problem.costs, float(problem.work[0])
     flops = float(costs.client[task.cut - 1]) * work
     bits = float(costs.bits[task.cut - 1])
-    up = bits + (8 * trained.bytes_up if trained else 0)
-    down = bits + (8 * trained.bytes_down if trained else 0)
+    up, down = (8.0 * size for size in crossed or (0, 0))
+    up_seconds, down_seconds = took.smashed_upload, took.gradient_download
+    model = took.model_upload + took.model_download
+    if emulated or (crossed is None and model > 2 * _UNSURE):
+        up, down = up + bits, down + bits
+        up_seconds, down_seconds = up_seconds + took.model_upload, down_seconds + took.model_download
     return Condition(
-        compute=_rate(flops, took.client, believed.compute),
-        up=_rate(up, took.smashed_upload + took.model_upload, believed.up),
-        down=_rate(down, took.gradient_download + took.model_download, believed.down),
+        compute=_rate(flops, took.client), up=_rate(up, up_seconds), down=_rate(down, down_seconds)
     )
 
 
-def _rate(amount: float, seconds: float, otherwise: float) -> float:
-    return amount / seconds if amount > 0 and seconds > 0 else otherwise
+def _rate(amount: float, seconds: float) -> float:
+    return amount / seconds if amount > 0 and seconds > 0 else math.nan

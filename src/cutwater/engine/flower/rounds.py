@@ -22,7 +22,6 @@ from cutwater.errors import CutwaterError
 from cutwater.plan.planners import solve_by
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import Average
-from cutwater.train.conditions import Condition
 from cutwater.train.round import Outcome, Part, below_quorum, under
 from cutwater.train.run import Progress, Step, is_tested, record
 from cutwater.train.selection import select
@@ -123,19 +122,17 @@ class Deployment:
             round_.until = self.clock()
             return round_
         clients = [study.client(name) for name in here]
-        believed = [study.truth.believed(before.estimates, client, number) for client in clients]
+        believed = [before.estimates.in_round(study.truth, client, number) for client in clients]
         plan = solve_by(study.problem(under(clients, believed)), study.planner, study.planner_options)
         round_.plan = plan
         deadline = settings.deadline or 5 * plan.latency + _SPARE
         round_.began = self.clock()
         round_.until = round_.began + deadline
-        self._exchange(round_, before, deadline, dict(zip(here, believed, strict=True)))
+        self._exchange(round_, before, deadline)
         round_.until = self.clock()
         return round_
 
-    def _exchange(
-        self, round_: _Round, before: Progress, deadline: float, believed: dict[str, Condition]
-    ) -> None:
+    def _exchange(self, round_: _Round, before: Progress, deadline: float) -> None:
         """Hand the orders out and take the answers in."""
         assert round_.plan is not None
         tasks = self.study.tasks(_as_planned(round_.number, round_.plan))
@@ -149,7 +146,7 @@ class Deployment:
                 for sent in out
             ]
             for index, reply in exchange(self._grid, messages, round_.until, self.clock):
-                self._take(round_, out[index], reply, believed[out[index].task.client])
+                self._take(round_, out[index], reply)
                 if len(round_.done) == round_.wanted:
                     break
             waited = self.clock() - round_.began
@@ -160,7 +157,7 @@ class Deployment:
             for sent in out:
                 self._orders.end(sent)
 
-    def _take(self, round_: _Round, sent: Sent, reply: Message, believed: Condition) -> None:
+    def _take(self, round_: _Round, sent: Sent, reply: Message) -> None:
         assert round_.plan is not None
         name = sent.task.client
         try:
@@ -168,7 +165,6 @@ class Deployment:
                 sent,
                 reply,
                 planned=round_.plan[name],
-                believed=believed,
                 wall=self.clock() - round_.began,
                 overhead=self.roster.overhead.get(name),
             )

@@ -16,12 +16,16 @@ from cutwater.engine.flower.orders import Orders, Sent
 from cutwater.engine.flower.study import mini_batches
 from cutwater.errors import EngineError
 from cutwater.model.halves import join_states
+from cutwater.plan.latency import PHASES
 from cutwater.plan.value import ClientPlan
 from cutwater.train.conditions import Condition
 from cutwater.train.round import Part
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import state_bytes
 from cutwater.train.study import Study
+
+_WATCHES = 1.1
+"""How much faster than ours a node's clock may go."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,6 @@ class Inbox:
         reply: Message,
         *,
         planned: ClientPlan,
-        believed: Condition,
         wall: float,
         overhead: float | None,
     ) -> tuple[Update, State]:
@@ -66,6 +69,7 @@ class Inbox:
         if sent.ticket is not None:
             trained = self._orders.collect(sent.ticket, report.steps)
             state = join_states(state, trained.state)
+        _check_seconds(report, wall)
         took = phases(report, wall, overhead, emulated=self._emulated)
         measured = _measured(planned, report, trained, wall, state_bytes(half.values()))
         part = Part(
@@ -77,7 +81,8 @@ class Inbox:
             took,
             delivered_share=measured.delivered_share,
         )
-        condition = observed(self._study, task, took, believed, trained)
+        crossed = (trained.bytes_up, trained.bytes_down) if trained else None
+        condition = observed(self._study, task, took, crossed, emulated=self._emulated)
         return Update(task, measured, part, condition, trained.loss if trained else report.loss), state
 
 
@@ -91,6 +96,13 @@ def _check(report: wire.Report, task: Task, run: str, steps: int) -> None:
         raise EngineError(f"it reports {report.samples} samples, but {task.samples} are registered")
     if report.steps != steps:
         raise EngineError(f"it reports {report.steps} steps, but the plan has {steps}")
+
+
+def _check_seconds(report: wire.Report, wall: float) -> None:
+    """The next rounds are planned on these seconds, and everybody's share depends on everybody's."""
+    took = sum(report.seconds[name] for name in PHASES)
+    if took > _WATCHES * wall:
+        raise EngineError(f"it reports {took:.3g} s of work, but its reply came after {wall:.3g} s")
 
 
 def _measured(
