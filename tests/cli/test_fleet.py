@@ -123,6 +123,14 @@ def write_run(folder: Path) -> Path:
     return folder
 
 
+def write_measured(run: Path, *, model_timed: bool) -> None:
+    client = {"name": "c1", "message_seconds": 1.0, "promised_part": None, "delivered_part": None}
+    measured = {"format": "cutwater.measured", "version": 1, "wall_seconds": 9.9, "emulated": True}
+    (run / "measured").mkdir()
+    document = {**measured, "clients": [{**client, "model_timed": model_timed}]}
+    (run / "measured" / "00001.json").write_text(json.dumps(document))
+
+
 def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
     run = write_run(tmp_path / "run")
     shown = invoke("audit", run)
@@ -140,11 +148,21 @@ def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
 def test_audit_calls_measured_what_was_measured_and_nothing_else(tmp_path):
     run = write_run(tmp_path / "run")
     assert "predicted 8 s, 8.8 s by the virtual clock (+10.0%)" in invoke("audit", run).output
-    clients = [{"name": "c1", "message_seconds": 1.0, "promised_part": None, "delivered_part": None}]
-    measured = {"format": "cutwater.measured", "version": 1, "wall_seconds": 9.9, "emulated": True}
-    (run / "measured").mkdir()
-    (run / "measured" / "00001.json").write_text(json.dumps({**measured, "clients": clients}))
-    assert "predicted 8 s, measured 8.8 s (+10.0%); 9.9 s on the wall" in invoke("audit", run).output
+    write_measured(run, model_timed=True)
+    shown = invoke("audit", run).output
+    assert "predicted 8 s, measured 8.8 s (+10.0%); 9.9 s on the wall" in shown
+    assert "2 s → 2 s" in shown
+    assert "*" not in shown
+
+
+def test_audit_does_not_call_measured_what_was_lost_in_the_polling(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_measured(run, model_timed=False)
+    shown = invoke("audit", run).output
+    assert "2 s → *" in shown
+    assert "* too short to be told from Flower's polling, and counted as planned." in shown
+    document = json.loads(invoke("audit", run, "--json").output)
+    assert [client["model_timed"] for client in document["rounds"][0]["clients"]] == [False, None]
 
 
 def test_audit_of_something_else_is_one_sentence(tmp_path):

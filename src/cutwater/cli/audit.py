@@ -55,6 +55,8 @@ def show(rounds: "tuple[RoundAudit, ...]") -> None:
     for client in last.clients:
         if client.outcome != "done":
             console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
+    if any(client.model_timed is False for client in last.clients):
+        console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:
         console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
 
@@ -87,7 +89,10 @@ def _row(client: "ClientAudit") -> list[str]:
     cells = [escape(client.name), str(client.cut), _pair(client.predicted_seconds, client.measured_seconds)]
     for title, phases in GROUPS.items():
         sums = [sum(side[phase] for phase in phases) for side in (client.predicted, client.measured)]
-        cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
+        if title == "Model" and client.model_timed is False:
+            cells.append(f"{show_seconds(sums[0])} → *")
+        else:
+            cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
     delivered = client.delivered_share
     cells.append(f"{show_compute(client.promised_share)} → {show_compute(delivered)}" if delivered else "-")
     cells.append("-" if client.message_seconds is None else show_seconds(client.message_seconds))

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import settings as checked
 from hypothesis import strategies as st
 
-from cutwater.engine.flower.measured import phases
 from cutwater.engine.flower.wire import (
     MEASURES,
     Order,
@@ -86,10 +85,3 @@ def test_seconds_of_unknown_phases_are_refused():
         read_report(records)
     with pytest.raises(WireError, match="report"):
         read_report(RecordDict({}))
-
-
-def test_a_real_models_transfer_is_what_a_message_takes_beyond_the_session_and_an_empty_one():
-    real = phases(REPORT, wall=6.0, overhead=2.0, emulated=False)
-    assert real.model_download == real.model_upload == pytest.approx((6.0 - 0.5 - 0.5 - 2.0) / 2)
-    assert phases(REPORT, wall=2.0, overhead=2.0, emulated=False).model_upload == 0.0
-    assert phases(REPORT, wall=6.0, overhead=2.0, emulated=True).model_upload == 0.5

@@ -35,6 +35,8 @@ class ClientAudit:
     delivered_part: float | None
     message_seconds: float | None
     """What Flower's messages and starting the app took on top."""
+    model_timed: bool | None
+    """Whether the model's transfer was measured; if not, it is counted as planned."""
 
 
 @dataclass(frozen=True)
@@ -114,4 +116,5 @@ def _client(client: Mapping[str, Any], more: Mapping[str, Any]) -> ClientAudit:
         promised_part=more.get("promised_part"),
         delivered_part=more.get("delivered_part"),
         message_seconds=more.get("message_seconds"),
+        model_timed=more.get("model_timed"),
     )

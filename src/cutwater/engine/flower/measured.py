@@ -1,7 +1,7 @@
 """What a round took, by the stopwatches of both ends: phases, shares, and what that says of a client."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutwater.engine.flower.wire import Report
@@ -42,6 +42,8 @@ class Measured:
     """f_k / Σf, of the compute that the server did while the session had work for it."""
     delivered_part: float | None = None
     """What the session got of it: more than promised where others left theirs unused."""
+    model_timed: bool = True
+    """Whether the model's transfer was; if not, its seconds are those of the plan."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +63,32 @@ class RoundMeasured:
         return document(FORMAT, VERSION, body)
 
 
-def phases(report: Report, wall: float, overhead: float | None, *, emulated: bool) -> Phases:
-    """Seconds by phase.
+def phases(
+    report: Report, planned: Phases, wall: float, overhead: float | None, *, emulated: bool
+) -> tuple[Phases, bool]:
+    """Seconds by phase, and whether the model's transfer was timed.
 
     Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
     and (16): what a message took beyond the session and beyond an empty message is the model's transfer,
-    halved. An emulated link has its own two numbers.
+    halved. One that is lost in the polling is taken as planned. An emulated link has its own two numbers.
     """
-    seconds = {name: report.seconds[name] for name in PHASES}
-    if not emulated and overhead is not None:
-        moved = max(wall - report.seconds["session"] - report.seconds["setup"] - overhead, 0.0)
-        seconds["model_download"] = seconds["model_upload"] = moved / 2
-    return Phases(**seconds)
+    took = Phases(**{name: report.seconds[name] for name in PHASES})
+    if emulated:
+        return took, True
+    down, up, timed = planned.model_download, planned.model_upload, False
+    if overhead is not None:
+        moved = wall - report.seconds["session"] - report.seconds["setup"] - overhead
+        if moved > 2 * _UNSURE:
+            down, up, timed = moved / 2, moved / 2, True
+    return replace(took, model_download=down, model_upload=up), timed
 
 
 def observed(
-    study: Study, task: Task, took: Phases, crossed: tuple[int, int] | None, *, emulated: bool
+    study: Study, task: Task, took: Phases, crossed: tuple[int, int] | None, *, timed: bool
 ) -> Condition:
     """f^C and r of a client, from what a session took and the bytes that crossed the cut, up and down.
 
-    What can't be told is NaN. Rates are told by the stream. The model's own transfer is known to within
-    _UNSURE seconds only, unless it is emulated: it counts if there is no stream and it took much longer.
+    The model's own transfer counts if it was ``timed``. What can't be told is NaN.
     """
     problem = study.problem([study.client(task.client)])
     costs, work = problem.costs, float(problem.work[0])
@@ -89,8 +96,7 @@ def observed(
     bits = float(costs.bits[task.cut - 1])
     up, down = (8.0 * size for size in crossed or (0, 0))
     up_seconds, down_seconds = took.smashed_upload, took.gradient_download
-    model = took.model_upload + took.model_download
-    if emulated or (crossed is None and model > 2 * _UNSURE):
+    if timed:
         up, down = up + bits, down + bits
         up_seconds, down_seconds = up_seconds + took.model_upload, down_seconds + took.model_download
     return Condition(

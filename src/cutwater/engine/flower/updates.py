@@ -70,8 +70,8 @@ class Inbox:
             trained = self._orders.collect(sent.ticket, report.steps)
             state = join_states(state, trained.state)
         _check_seconds(report, wall)
-        took = phases(report, wall, overhead, emulated=self._emulated)
-        measured = _measured(planned, report, trained, wall, state_bytes(half.values()))
+        took, timed = phases(report, planned.phases, wall, overhead, emulated=self._emulated)
+        measured = _measured(planned, report, trained, wall, state_bytes(half.values()), timed)
         part = Part(
             planned.name,
             planned.cut,
@@ -82,7 +82,7 @@ class Inbox:
             delivered_share=measured.delivered_share,
         )
         crossed = (trained.bytes_up, trained.bytes_down) if trained else None
-        condition = observed(self._study, task, took, crossed, emulated=self._emulated)
+        condition = observed(self._study, task, took, crossed, timed=timed)
         return Update(task, measured, part, condition, trained.loss if trained else report.loss), state
 
 
@@ -106,7 +106,7 @@ def _check_seconds(report: wire.Report, wall: float) -> None:
 
 
 def _measured(
-    planned: ClientPlan, report: wire.Report, trained: Trained | None, wall: float, model: int
+    planned: ClientPlan, report: wire.Report, trained: Trained | None, wall: float, model: int, timed: bool
 ) -> Measured:
     session = report.seconds["session"]
     return Measured(
@@ -121,4 +121,5 @@ def _measured(
         delivered_share=trained.share if trained else None,
         promised_part=trained.delivery.promised if trained else None,
         delivered_part=trained.delivery.delivered if trained else None,
+        model_timed=timed,
     )
