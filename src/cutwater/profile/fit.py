@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 
 from cutwater.profile.values import Profile
 
@@ -93,6 +92,8 @@ def _hyperbola(cuts: Array, smashed: Array) -> tuple[float, float]:
 
     The squared error may have several valleys in γ2, so a grid finds the lowest before it is refined.
     """
+    # Takes a quarter of a second, which a device that never fits anything would wait for in every round.
+    from scipy.optimize import minimize_scalar
 
     def error(gamma2: float) -> float:
         basis = 1 / (cuts + gamma2)
