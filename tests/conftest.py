@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ os.environ.pop("COLUMNS", None)
 # A job in the background ignores interrupts, and its children inherit that; some tests interrupt theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Neither what a user's cache holds nor what is left there is a test's business.
+_CACHE = tempfile.TemporaryDirectory(prefix="cutwater-cache-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 HERE = Path(__file__).resolve()
 

@@ -27,6 +27,7 @@ from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
 from cutwater.scenario.generate import FleetSpec, read_fleet
+from cutwater.scenario.kept import profile_of
 from cutwater.scenario.keys import (
     as_table,
     check_keys,
@@ -74,14 +75,11 @@ class Scenario:
 
     @cached_property
     def profile(self) -> Profile:
-        """The cost of every cut: from the saved profile, or counted on the model."""
+        """The cost of every cut: from the saved profile, or counted on the model (once, if the zoo's)."""
         if self.profile_path is not None:
             return Profile.from_json(read_json(self.profile_path), str(self.profile_path))
         assert self.model is not None
-        # Imported here, because a saved profile is planned from without torch.
-        from cutwater.profile.count import profile_model
-
-        return profile_model(
+        return profile_of(
             self.model.name,
             input=self.model.input,
             classes=self.model.classes,
