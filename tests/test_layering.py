@@ -20,6 +20,7 @@ ORDER = (
     "reproduce",
     "web",
     "cli",
+    "__main__",
 )
 PURE = (
     "errors.py",

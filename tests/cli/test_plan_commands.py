@@ -351,10 +351,12 @@ def test_the_library_plans_in_a_few_lines(folder):
     assert done.returncode == 0, done.stderr
 
 
+COMMAND = [sys.executable, "-m", "cutwater"]
+
+
 def cutwater(*arguments, **options):
     """The command as a process of its own, since a console's width and letters are its process's."""
-    start = "from cutwater.cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", start, *arguments], text=True, check=False, **options)
+    return subprocess.run([*COMMAND, *arguments], text=True, check=False, **options)
 
 
 def test_a_narrow_terminal_cuts_no_number_short(folder):
@@ -379,6 +381,15 @@ def test_a_terminal_without_the_letters_still_shows_the_rest(folder):
     done = cutwater("whatif", str(folder / "scenario.toml"), env=environment, capture_output=True)
     assert (done.returncode, done.stderr.strip()) == (0, "")
     assert "slow" in done.stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_who_has_seen_enough_is_no_error(folder, more):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody:
+        done = cutwater("plan", str(folder / "scenario.toml"), *more, stdout=nobody, stderr=PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -39,6 +39,10 @@ class _Out(Console):
         finally:
             self._least = 0
 
+    def on_broken_pipe(self) -> None:
+        """Whoever reads the results hung up."""
+        seen_enough()
+
     def _room(self, table: Table) -> int:
         """The width at which no column of a table that must not be wrapped is cut short."""
         total = 0
@@ -57,7 +61,18 @@ err = Console(stderr=True, highlight=False, emoji=False)
 
 def print_json(data: Any) -> None:
     """Results for programs: JSON alone on standard output."""
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    try:
+        sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        seen_enough()
+
+
+def seen_enough() -> NoReturn:
+    """End well: the reader (head, less) has seen enough, and that is no error of ours."""
+    # Nobody is there for what is left in the buffers either.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 def read_option(text: str, example: str, refused: type[CutwaterError]) -> tuple[str, Any]:

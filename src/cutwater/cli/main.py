@@ -14,7 +14,7 @@ import typer
 
 from cutwater.cli.audit import audit
 from cutwater.cli.command import Command
-from cutwater.cli.common import complain
+from cutwater.cli.common import complain, seen_enough
 from cutwater.cli.compare import compare
 from cutwater.cli.data import data
 from cutwater.cli.fleet import fleet
@@ -95,9 +95,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; that is no error of ours.
-        sys.stderr.close()
-        sys.exit(0)
+        seen_enough()
     except OSError as error:
         if error.errno != ENOSPC:
             raise

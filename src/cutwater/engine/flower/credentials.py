@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for the loopback interface, its own authority, and its key; the paths of both."""
+def make_certificate(folder: Path, host: str) -> tuple[Path, Path]:
+    """A certificate for an address of this machine, its own authority, and its key; the paths of both."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cutwater fleet")])
-    hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

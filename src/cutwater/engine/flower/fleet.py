@@ -48,8 +48,11 @@ class LocalFleet:
         scenario: str | Path,
         *,
         simulation: bool = False,
+        host: str = "127.0.0.1",
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.host = host
+        """The address of this machine that nodes find the server at."""
         self.scenario = Path(scenario).resolve()
         read = load_scenario(self.scenario)
         self.names = tuple(read.fleet.names)
@@ -113,6 +116,7 @@ class LocalFleet:
             "rounds": rounds or 0,
             "run-dir": str(Path(run_dir).resolve()),
             "emulate": emulate,
+            "stream-host": self.host,
             "stream-port": stream_port,
             "wait": 2 * _START,
         }
@@ -147,7 +151,11 @@ class LocalFleet:
 
     def superlink_of(self, name: str) -> str:
         """Where a client's node finds the SuperLink."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self.host}:{self._port}"
+
+    def within(self, name: str) -> Sequence[str]:
+        """What a client's SuperNode is started by, such as a command that enters a network of its own."""
+        return ()
 
     def start_node(self, name: str) -> None:
         """Start the SuperNode of a client."""
@@ -155,6 +163,7 @@ class LocalFleet:
         self.nodes[name] = self.processes.start(
             self._node(name),
             [
+                *self.within(name),
                 "flower-supernode",
                 *("--superlink", self.superlink_of(name), "--root-certificates", str(self._certificate)),
                 *("--auth-supernode-private-key", str(self.folder / self._node(name))),
@@ -175,8 +184,8 @@ class LocalFleet:
 
     def _start_superlink(self, home: Path) -> None:
         self._say("starting the SuperLink")
-        self._certificate, key = make_certificate(self.folder)
-        common = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
+        self._certificate, key = make_certificate(self.folder, self.host)
+        common = ["flower-superlink", "--host", self.host, "--port", str(self._port)]
         common.append("--disable-runtime-dependency-installation")
         secure = [
             *("--ssl-certfile", str(self._certificate), "--ssl-keyfile", str(key)),
@@ -188,10 +197,10 @@ class LocalFleet:
         self.processes.start("superlink", [*common, *secure])
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
-            f'address = "127.0.0.1:{self._port}"\n{trust}\n',
+            f'address = "{self.host}:{self._port}"\n{trust}\n',
             encoding="utf-8",
         )
-        wait_for_port(self._port, _START, self.processes, "superlink")
+        wait_for_port(self._port, _START, self.processes, "superlink", self.host)
 
     def _start_nodes(self) -> None:
         self._say(f"registering {len(self.names)} nodes")

@@ -186,12 +186,14 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def wait_for_port(port: int, seconds: float, processes: Processes, name: str) -> None:
+def wait_for_port(
+    port: int, seconds: float, processes: Processes, name: str, host: str = "127.0.0.1"
+) -> None:
     """Wait until a process listens."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         processes.check(name)
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
             return
         time.sleep(0.1)
     raise EngineError(f"{name} did not listen on port {port} within {seconds:g} s; {processes.said(name)}")
