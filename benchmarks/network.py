@@ -42,8 +42,8 @@ input = "1x8x8"
 [server]
 compute = "{compute}"
 [session]
-steps = 40
-batch_size = 64
+steps = 16
+batch_size = 160
 [data]
 source = "digits"
 [train]
@@ -57,7 +57,7 @@ name = "{name}"
 compute = "{compute}"
 up = "{up}"
 down = "{down}"
-samples = 300
+samples = 320
 forbidden = {forbidden}
 """
 SPLIT, WHOLE = [2, 3, 4, 5, 6], [1, 2, 3, 4, 5]
