@@ -112,6 +112,13 @@ def test_another_source_is_another_counter(tmp_path, monkeypatch, changed):
     assert counter() != before
 
 
+def test_another_torch_is_another_counter(monkeypatch):
+    counter = kept._counter.__wrapped__
+    before = counter()
+    monkeypatch.setattr(kept, "version", lambda _: "99.0")
+    assert counter() != before
+
+
 def test_what_is_kept_is_planned_from_without_torch(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(

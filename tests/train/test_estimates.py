@@ -38,6 +38,20 @@ def test_estimates_start_from_the_scenario_and_follow_their_kind():
     assert believed(Estimates("average", 0.5), *[FAST] * 30).up == pytest.approx(FAST.up)
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 0.3, 1.0])
+def test_what_is_settled_follows_by_the_robust_average(smoothing):
+    settled = after(Estimates("average", smoothing), SAID, SAID)
+    for rounds in (1, 2, 3):
+        before, settled = settled.believed(CLIENT), after(settled, FAST)
+        found = settled.believed(CLIENT)
+        assert found.up == pytest.approx(robust_average(before.up, FAST.up, smoothing)), rounds
+
+
+@pytest.mark.parametrize("kind", ["nominal", "true"])
+def test_whoever_does_not_learn_remembers_nothing(kind):
+    assert after(Estimates(kind), FAST, FAST) == Estimates(kind)
+
+
 def test_an_oracle_knows_the_truth_and_nobody_else_does():
     def conditions(estimate):
         return Conditions.of(ConditionSettings(change="jitter", estimate=estimate), 7)

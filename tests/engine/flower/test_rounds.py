@@ -393,6 +393,8 @@ def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path
     assert steps[-1].record.weights_sha256 == whole[-1].record.weights_sha256
     measured = json.loads((tmp_path / "run" / "measured" / "00003.json").read_text())
     assert {client["name"] for client in measured["clients"]} == set(EVERYBODY)
+    # Nothing is emulated, and no model took long enough to be told from polling.
+    assert {client["model_timed"] for client in measured["clients"]} == {False}
 
 
 def test_a_run_that_is_over_leaves_its_folder_to_other_processes(tmp_path):
