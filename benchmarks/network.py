@@ -1,8 +1,8 @@
 """Predicted against measured seconds over links that are really slow, and what a link that breaks does.
 
-    sudo python benchmarks/network.py        about two minutes on two cores
+    python benchmarks/network.py        about two minutes on two cores, as root
 
-Needs Linux, root and iproute2; where it can't make networks it says so and measures nothing. Each client has
+Needs Linux and iproute2; where it can't make networks it says so and measures nothing. Each client has
 a network namespace of its own, whose link the kernel holds to a rate; nothing is emulated. What a user does
 is done in order: probe every link (`cutwater probe`), write the scenario, train on a Flower fleet with TLS,
 read the audit. Then it trains again, and the slowest link is cut in the middle of its session. Both times
