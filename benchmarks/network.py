@@ -9,6 +9,7 @@ read the audit. Then it trains again, and the slowest link is cut in the middle 
 the weights must be those of training in one process, bit for bit. Exits with 1 if a limit is missed.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -74,6 +75,7 @@ class Shaped(LocalFleet):
 
 def main() -> int:
     """Measure everything; 0 if all limits were kept."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     if sys.platform != "linux" or os.geteuid() != 0 or not possible():
         print("skipped: networks of our own need Linux, root and iproute2")
         return 0
@@ -105,11 +107,13 @@ def judge(each: RoundAudit) -> bool:
                 for side in (client.measured, client.predicted)
             ]
             rows[f"round {each.round}, {client.name}'s smashed data"] = (sides[0], sides[1])
+    kept = True
     for what, (measured, predicted) in rows.items():
-        ratio = measured / predicted
-        verdict = "ok  " if abs(ratio - 1) <= OFF else "MISS"
-        print(f"{verdict} {what:<32} {ratio:6.3f}  1 ± {OFF:g}   {measured:.2f} of {predicted:.2f} s")
-    return all(abs(measured / predicted - 1) <= OFF for measured, predicted in rows.values())
+        good = abs(measured / predicted - 1) <= OFF
+        kept &= good
+        ratio = f"{measured / predicted:6.3f}  1 ± {OFF:g}   {measured:.2f} of {predicted:.2f} s"
+        print(f"{'ok  ' if good else 'MISS'} {what:<32} {ratio}")
+    return kept
 
 
 def same(what: str, found: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -1,5 +1,7 @@
 """The exact planner: optimal, certified, and fair with what is left over."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -248,3 +250,13 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
         sharing, visited = sweep(room * sum(needs), order, split, 0, *rows, left, tables.by_cut.scaled)
         found.append((sharing, visited, split[:sharing].tolist(), left.tolist()))
     assert found[0] == found[1]
+
+
+def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
+    source = Path(kernel.__file__).read_text()
+    nowhere = {"__name__": "cutwater.plan.kernel"}
+    exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
+    weight, scaled = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.linspace(0.1, 2.0, 15).reshape(5, 3)
+    wanted = kernel._need(90.0, weight, scaled)
+    assert 0 < wanted < np.inf
+    assert nowhere["need"](90.0, weight, scaled) == kernel.need(90.0, weight, scaled) == wanted

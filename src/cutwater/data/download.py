@@ -26,7 +26,7 @@ def quiet(_: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/cutwater`` or ``~/.cache/cutwater``."""
+    """For downloads and counted profiles: ``$XDG_CACHE_HOME/cutwater`` or ``~/.cache/cutwater``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "cutwater"
 

@@ -6,6 +6,7 @@ settled by setting theirs to minus infinity: such a client needs nothing.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,22 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Strict floating point: how sums are regrouped depends on how they are compiled, and a plan must have
-# the same bits in every process.
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
-    cache=True, nogil=True, error_model="numpy"
-)
-
-
 _DOUBT = 1e-9
 """By how much, relatively, a sum must be clear of the server's compute to decide without adding up anew."""
+
+
+_strict: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
+"""Strict floating point: how sums are regrouped depends on how they are compiled, and a plan must have the
+same bits in every process."""
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """A loop as machine code, kept beside its source or in the user's cache."""
+    try:
+        return _strict(cache=True)(function)
+    except RuntimeError:
+        # Neither can be written to, as in many a container: every process compiles for itself.
+        return _strict()(function)
 
 
 def _extremes(

@@ -7,7 +7,7 @@ vote; what was settled like that follows what is seen, slowly enough that an odd
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from statistics import median
+from statistics import median_high, median_low
 from typing import Any
 
 from cutwater.train.conditions import Condition, Conditions, Device
@@ -44,7 +44,13 @@ class Estimate:
         if not self.votes:
             return Estimate(robust_average(self.value, observed, smoothing))
         votes = (*self.votes, observed)
-        return Estimate(math.exp(median(map(math.log, votes))), votes if len(votes) < _VOTES else ())
+        return Estimate(_middle(votes), votes if len(votes) < _VOTES else ())
+
+
+def _middle(votes: tuple[float, ...]) -> float:
+    """The middle one, or halfway between two by the logarithm; exactly what they say if they agree."""
+    low, high = median_low(votes), median_high(votes)
+    return low * math.exp((math.log(high) - math.log(low)) / 2)
 
 
 def robust_average(before: float, observed: float, smoothing: float) -> float:
