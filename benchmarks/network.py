@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cutwater.engine.flower.audit import RoundAudit, audit
-from cutwater.engine.flower.echo import EchoServer
-from cutwater.engine.flower.fleet import LocalFleet
-from cutwater.engine.local import run
+from cutwater.execute.local import run
+from cutwater.federate.from_scenario import study_of
+from cutwater.fleet.link_probe import EchoServer
+from cutwater.fleet.supernodes import LocalFleet
+from cutwater.runs.audit import RoundAudit, audit
+from cutwater.runs.metrics import read
 from cutwater.scenario.file import load_scenario
-from cutwater.scenario.study import study_of
-from cutwater.train.metrics import read
 
 OFF = 0.15
 """How far measured may be from predicted, of predicted."""

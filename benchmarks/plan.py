@@ -23,7 +23,7 @@ from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.values import Profile
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests" / "plan"))
+sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 
 FASTER_THAN_SCIP = 100
 OF_ONE_TABLE = 0.25

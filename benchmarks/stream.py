@@ -38,20 +38,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cutwater.engine.memory import keep_freed_memory
-from cutwater.engine.prompt import PromptSide
-from cutwater.engine.shares import ShareScheduler
-from cutwater.engine.stream.client import StreamClient
-from cutwater.engine.stream.expectation import Expectation
-from cutwater.engine.stream.frames import Kind
-from cutwater.engine.stream.half import StepResult
-from cutwater.engine.stream.limits import Limits
-from cutwater.engine.stream.line import Line
-from cutwater.engine.stream.messages import Assembler, Packer
-from cutwater.engine.stream.server import StreamServer
-from cutwater.engine.stream.ticket import Ticket, opening
-from cutwater.engine.stream.tls import Certificate
+from cutwater.base.memory import keep_freed_memory
 from cutwater.model import zoo
+from cutwater.serve.answer_first import PromptSide
+from cutwater.serve.shares import ShareScheduler
+from cutwater.stream.client import StreamClient
+from cutwater.stream.connection import Line
+from cutwater.stream.expectation import Expectation
+from cutwater.stream.frames import Kind
+from cutwater.stream.limits import Limits
+from cutwater.stream.messages import Assembler, Packer
+from cutwater.stream.server import StreamServer
+from cutwater.stream.server_half import StepResult
+from cutwater.stream.ticket import Ticket, opening
+from cutwater.stream.tls import Certificate
 from cutwater.train.step import ClientSide, Reply, ServerSide, optimizer_factory, train_step
 
 MIB = 1 << 20

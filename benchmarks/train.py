@@ -30,17 +30,17 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from cutwater.data.values import ArraySamples, Data
-from cutwater.engine.local import LocalEngine
-from cutwater.engine.memory import keep_freed_memory
+from cutwater.base.memory import keep_freed_memory
+from cutwater.data.samples import ArraySamples, Data
+from cutwater.execute.local import LocalEngine
+from cutwater.federate.loop import start, train_round
+from cutwater.federate.study import Study
 from cutwater.model import zoo
-from cutwater.model.discover import layered
+from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Server, Session
-from cutwater.train.run import start, train_round
-from cutwater.train.settings import DataSettings, TrainSettings
+from cutwater.scenario.settings import DataSettings, TrainSettings
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
-from cutwater.train.study import Study
 
 CLIENTS, BATCH, LR, MOMENTUM = 10, 32, 0.01, 0.9
 INPUT = "1x28x28"

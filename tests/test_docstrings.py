@@ -16,7 +16,7 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_module_hold(name):
-    if name.startswith("cutwater.engine.stream"):
+    if name.startswith("cutwater.stream"):
         pytest.importorskip("grpc", reason="FLOWER IS MISSING: pip install 'cutwater[flower]'")
     results = doctest.testmod(import_module(name))
     assert results.attempted > 0

@@ -6,16 +6,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "cutwater"
-BASE = ("errors", "units", "jsonfile", "usercode")
 ORDER = (
-    *BASE,
+    "base",
     "model",
     "profile",
     "plan",
     "data",
-    "train",
     "scenario",
-    "engine",
+    "train",
+    "federate",
+    "runs",
+    "execute",
+    "stream",
+    "serve",
+    "flower",
+    "fleet",
     "report",
     "reproduce",
     "web",
@@ -23,12 +28,11 @@ ORDER = (
     "__main__",
 )
 PURE = (
-    "errors.py",
-    "units.py",
-    "usercode.py",
+    "base/",
     "profile/values.py",
     "profile/fit.py",
     "profile/optimizers.py",
+    "profile/cache.py",
     "plan/",
     "scenario/",
 )

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from cutwater.cli.fleet import news
 from cutwater.cli.main import app
-from cutwater.engine.flower.echo import EchoServer
-from cutwater.engine.flower.processes import TOKEN
+from cutwater.fleet.link_probe import EchoServer
+from cutwater.fleet.processes import TOKEN
 from cutwater.plan.latency import PHASES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.toml"
@@ -196,7 +196,7 @@ def test_an_address_that_is_none_is_refused(address):
 
 @pytest.mark.parametrize("command", [("fleet", EXAMPLE), ("scaffold", "somewhere")])
 def test_without_flower_a_command_says_what_to_install(command, monkeypatch):
-    monkeypatch.setattr("cutwater.engine.flower.find_spec", lambda name: None)
+    monkeypatch.setattr("cutwater.flower.find_spec", lambda name: None)
     assert "pip install 'cutwater[flower]'" in str(invoke(*command).exception)
 
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from cutwater.base.jsonfile import read_json
 from cutwater.cli.main import main
-from cutwater.jsonfile import read_json
 from cutwater.profile.values import Profile
 
 CUT_KEYS = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cutwater.cli.main import main
-from cutwater.train import metrics
-from cutwater.train.metrics import FIELDS
+from cutwater.runs import metrics
+from cutwater.runs.metrics import FIELDS
 
 SCENARIO = """
 [model]

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutwater.base.errors import DataError
+from cutwater.base.seeded import stream
 from cutwater.data.batches import batch_sizes, batches
-from cutwater.data.streams import stream
-from cutwater.errors import DataError
 
 KEY = {"seed": 7, "round_": 3, "client": "c1"}
 sessions = st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))

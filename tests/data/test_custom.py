@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from cutwater.base.errors import DataError
 from cutwater.data.custom import DatasetSamples, from_datasets
 from cutwater.data.sources import load
-from cutwater.errors import DataError
 
 
 class Items(Dataset):

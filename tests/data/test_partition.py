@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutwater.base.errors import DataError
 from cutwater.data.partition import Partition
 from cutwater.data.share_out import METHODS, PAPER_SIZES, partition
-from cutwater.errors import DataError
 
 
 def names(count):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from cutwater.base.errors import DataError
 from cutwater.data import sources
 from cutwater.data.sources import SOURCES, load
-from cutwater.errors import DataError
 
 IDX = (
     "train-images-idx3-ubyte",

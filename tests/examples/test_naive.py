@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from cutwater.data.sources import load as load_data
-from cutwater.engine.local import run
-from cutwater.model.discover import layered
+from cutwater.execute.local import run
+from cutwater.federate.study import Study
+from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Client
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_layered
+from cutwater.scenario.settings import DataSettings, TrainSettings
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.settings import DataSettings, TrainSettings
-from cutwater.train.study import Study
 
 SPEC = importlib.util.spec_from_file_location("naive", Path(__file__).parents[2] / "examples" / "naive.py")
 naive = importlib.util.module_from_spec(SPEC)

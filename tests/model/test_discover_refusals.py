@@ -10,7 +10,7 @@ from split_checks import check_every_cut, check_joins
 from torch import nn
 
 import cutwater
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 
 VECTORS = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
 

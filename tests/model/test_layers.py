@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import cutwater
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.model.halves import join_states
 from cutwater.model.layers import Layer
 from cutwater.model.randomness import RandomStream, derive_seed, enter_layer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cutwater
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.model import zoo
 from cutwater.model.zoo.parts import Residual, StochasticDepth
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import make_profile, network_like, problems, random_problem
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan.allocate import allocate
 from cutwater.plan.alternating import alternating, fitted_cuts, positive_root, stationary_cut
 from cutwater.plan.exact import certified_bound, exact

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import alone, make_profile, need, network_like, problems, random_problem
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan import exact as exact_module
 from cutwater.plan import kernel
 from cutwater.plan.exact import certified_bound, exact

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import make_profile, network_like, problems, random_problem
 
-from cutwater.errors import FileFormatError, PlanError
+from cutwater.base.errors import FileFormatError, PlanError
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import PHASES
 from cutwater.plan.planners import planners, solve

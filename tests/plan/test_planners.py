@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import alone, make_profile, network_like, problems, random_problem
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan import planners as registry
 from cutwater.plan.baselines import fedavg, greedy, random, splitfed
 from cutwater.plan.exact import exact

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from plan_cases import make_profile, network_like, problems
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan.allowed import client_memory
 from cutwater.plan.fleet import Client, Fleet, Numbered
 from cutwater.plan.problem import Problem, Server, Session

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cutwater
-from cutwater.errors import CutwaterError, FileFormatError, ModelError
+from cutwater.base.errors import CutwaterError, FileFormatError, ModelError
 from cutwater.model import zoo
 from cutwater.profile.count import load_model, profile_layered, profile_model
 from cutwater.profile.fit import fit

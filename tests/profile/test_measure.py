@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import cutwater
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.profile.count import load_model, profile_layered
 from cutwater.profile.measure import WARM_UP, Spread, measure
 

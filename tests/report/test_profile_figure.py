@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 from cutwater.profile.count import profile_model
 from cutwater.profile.fit import fit
 from cutwater.profile.pareto import worth_choosing

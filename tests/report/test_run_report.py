@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from run_folders import small_problem, write_run
 from typer.testing import CliRunner
 
+from cutwater.base.errors import RunError
 from cutwater.cli.main import app
-from cutwater.errors import RunError
 from cutwater.plan.latency import PHASES, whole_model_latency
 from cutwater.report.figures import PHASE_COLOURS
 from cutwater.report.html import asset, embed, escape, fill, report_html
-from cutwater.report.run_folder import Folder
 from cutwater.report.run_report import report_data, run_data, stamp, summary
+from cutwater.runs.reader import Folder
 
 
 def read_lines(run):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 from cutwater.plan.latency import PHASES
 from cutwater.plan.planners import planners
 from cutwater.report.figures import GROUP_COLOURS, GROUPS, PHASE_COLOURS, PLANNER_COLOURS, save_figure

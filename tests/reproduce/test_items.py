@@ -8,7 +8,7 @@ from statistics import median
 import matplotlib.image
 import pytest
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 from cutwater.reproduce.catalogue import NAMES, choose
 from cutwater.reproduce.item import plain
 from cutwater.reproduce.sheet import COLUMN, as_png, as_svg

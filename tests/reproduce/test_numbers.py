@@ -5,7 +5,7 @@ import pytest
 
 from cutwater.plan.latency import latency, whole_model_latency
 from cutwater.plan.planners import solve
-from cutwater.reproduce.thirty import SHARE, lone_client, ten
+from cutwater.reproduce.paper_setup import SHARE, lone_client, ten
 
 
 def test_the_best_cut_is_the_smallest_of_all_latencies(quick_values):

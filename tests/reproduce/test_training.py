@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutwater.errors import DataError
-from cutwater.jsonfile import document, write_json
+from cutwater.base.errors import DataError
+from cutwater.base.jsonfile import document, write_json
 from cutwater.reproduce.catalogue import choose
 from cutwater.reproduce.item import Context, plain
+from cutwater.reproduce.paper_setup import thirty
 from cutwater.reproduce.recorded import FORMAT, VERSION, Recorded, recorded
-from cutwater.reproduce.thirty import thirty
 from cutwater.reproduce.training import PLANNERS, load_data, make_study, train
 
 (ITEM,) = choose(["accuracy"])

@@ -7,11 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutwater.errors import CutwaterError, FileFormatError, ModelError, PlanError, ScenarioError, UnitError
+from cutwater.base.errors import (
+    CutwaterError,
+    FileFormatError,
+    ModelError,
+    PlanError,
+    ScenarioError,
+    UnitError,
+)
+from cutwater.federate.from_scenario import condition_settings, data_settings
 from cutwater.profile.options import RESERVED
 from cutwater.profile.values import Cut, Profile
 from cutwater.scenario.file import load_scenario
-from cutwater.scenario.study import condition_settings, data_settings
 
 HEAD = """
 profile = "profile.json"

@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import cutwater
+from cutwater.base.errors import RunError
 from cutwater.data.batches import batches
-from cutwater.engine.local import LocalEngine
-from cutwater.errors import RunError
+from cutwater.execute.local import LocalEngine
+from cutwater.scenario.settings import DataSettings
 from cutwater.train import aggregate, exactsum
 from cutwater.train.aggregate import Average, BadUpdate, weights_sha256
 from cutwater.train.session import Job, Task
-from cutwater.train.settings import DataSettings
 from cutwater.train.step import optimizer_factory
 
 

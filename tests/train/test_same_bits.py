@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import cutwater
-from cutwater.engine.local import LocalEngine, run
-from cutwater.errors import RunError
+from cutwater.base.errors import RunError
+from cutwater.execute.local import LocalEngine, run
+from cutwater.federate.verify import verify
 from cutwater.model.randomness import drawn_from
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
-from cutwater.train.verify import verify
 
 
 def chain():

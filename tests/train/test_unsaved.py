@@ -7,8 +7,8 @@ import torch
 from small_study import small_model, small_study
 from torch import nn
 
-from cutwater.engine.local import run
-from cutwater.errors import EngineError
+from cutwater.base.errors import EngineError
+from cutwater.execute.local import run
 
 
 class Centred(nn.Module):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
+from cutwater.base.units import parse_compute, parse_rate, parse_size
 from cutwater.model import zoo
 from cutwater.plan.fleet import NO_LIMIT, Fleet
-from cutwater.report.run_folder import Folder
+from cutwater.runs.reader import Folder
 from cutwater.scenario.file import load_scenario, read_scenario
-from cutwater.units import parse_compute, parse_rate, parse_size
 from cutwater.web.answers import details_answer, plan_answer
 from cutwater.web.catalogue import ZOO, Catalogue
 from cutwater.web.quantities import quantity

@@ -7,12 +7,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
-from cutwater.units import show_compute, show_seconds
 
 if TYPE_CHECKING:
-    from cutwater.engine.flower.audit import ClientAudit, RoundAudit
+    from cutwater.runs.audit import ClientAudit, RoundAudit
 
 GROUPS = {
     "Client": ("client_forward", "client_backward"),
@@ -36,8 +36,8 @@ def audit(
 
     Example: cutwater audit runs/fleet
     """
-    from cutwater.engine.flower.audit import audit as read
-    from cutwater.engine.flower.audit import audit_json
+    from cutwater.runs.audit import audit as read
+    from cutwater.runs.audit import audit_json
 
     rounds = read(run)
     if json_:

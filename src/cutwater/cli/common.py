@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 
 
 class _Out(Console):

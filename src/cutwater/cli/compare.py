@@ -9,11 +9,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import PlanError
+from cutwater.base.units import show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile
-from cutwater.errors import PlanError
-from cutwater.units import show_seconds
 
 if TYPE_CHECKING:
     from cutwater.plan.problem import Problem

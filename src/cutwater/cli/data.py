@@ -11,7 +11,7 @@ from cutwater.cli.plan import MOST, Json, ScenarioFile
 
 if TYPE_CHECKING:
     from cutwater.data.partition import Partition, Row
-    from cutwater.data.values import Data
+    from cutwater.data.samples import Data
 
 
 def data(scenario: ScenarioFile, *, json_: Json = False) -> None:
@@ -19,8 +19,8 @@ def data(scenario: ScenarioFile, *, json_: Json = False) -> None:
 
     Example: cutwater data examples/digits.toml
     """
+    from cutwater.federate.from_scenario import data_settings, train_settings
     from cutwater.scenario.file import load_scenario
-    from cutwater.scenario.study import data_settings, train_settings
 
     loaded = load_scenario(scenario)
     settings = data_settings(loaded)

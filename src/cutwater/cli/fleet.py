@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from cutwater.base.errors import EngineError, RunError
+from cutwater.base.units import show_seconds
 from cutwater.cli.audit import show
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import ScenarioFile
 from cutwater.cli.rounds import percent
-from cutwater.errors import EngineError, RunError
-from cutwater.units import show_seconds
 
 if TYPE_CHECKING:
-    from cutwater.engine.flower.audit import RoundAudit
-    from cutwater.engine.flower.fleet import LocalFleet
+    from cutwater.fleet.supernodes import LocalFleet
+    from cutwater.runs.audit import RoundAudit
 
 
 def fleet(
@@ -49,10 +49,10 @@ def fleet(
 
     Example: cutwater fleet examples/fleet.toml --planner fedavg --planner exact
     """
-    from cutwater.engine.flower import need_flower
+    from cutwater.flower import need_flower
 
     need_flower()
-    from cutwater.engine.flower.fleet import LocalFleet
+    from cutwater.fleet.supernodes import LocalFleet
     from cutwater.plan.planners import planner as find_planner
 
     planners = planner or ["exact"]
@@ -78,8 +78,8 @@ def fleet(
 def _run(
     nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *, emulate: bool
 ) -> "tuple[RoundAudit, ...]":
-    from cutwater.engine.flower.audit import audit
-    from cutwater.train.metrics import read
+    from cutwater.runs.audit import audit
+    from cutwater.runs.metrics import read
 
     metrics = folder / "metrics.jsonl"
     seen = len(read(metrics))
@@ -109,7 +109,7 @@ def news(row: Mapping[str, Any]) -> str:
 
 
 def _print(found: "dict[str, tuple[RoundAudit, ...]]", json_: bool) -> None:
-    from cutwater.engine.flower.audit import audit_json
+    from cutwater.runs.audit import audit_json
 
     if json_:
         documents: dict[str, Any] = {name: audit_json(audits) for name, audits in found.items()}

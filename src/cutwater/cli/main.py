@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from cutwater.base.errors import CutwaterError
+from cutwater.base.memory import keep_freed_memory
 from cutwater.cli.audit import audit
 from cutwater.cli.command import Command
 from cutwater.cli.common import complain, seen_enough
@@ -30,8 +32,6 @@ from cutwater.cli.train import train
 from cutwater.cli.verify import verify
 from cutwater.cli.web import web
 from cutwater.cli.whatif import whatif
-from cutwater.engine.memory import keep_freed_memory
-from cutwater.errors import CutwaterError
 
 app = typer.Typer(
     name="cutwater",

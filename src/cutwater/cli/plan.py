@@ -7,11 +7,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import PlanError
+from cutwater.base.jsonfile import write_json
+from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, read_option
-from cutwater.errors import PlanError
-from cutwater.jsonfile import write_json
-from cutwater.units import show_compute, show_seconds
 
 if TYPE_CHECKING:
     from cutwater.plan.value import ClientPlan, Plan

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cutwater.base.errors import EngineError
+from cutwater.base.units import parse_size, show_compute, show_rate, show_seconds
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
-from cutwater.errors import EngineError
-from cutwater.units import parse_size, show_compute, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from cutwater.engine.flower.echo import Link
+    from cutwater.fleet.link_probe import Link
     from cutwater.profile.measure import Measurement
 
 
@@ -59,7 +59,7 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
     import torch
 
     from cutwater.model import zoo
-    from cutwater.model.discover import layered
+    from cutwater.model.discover.layered import layered
     from cutwater.profile.measure import measure
     from cutwater.scenario.file import ModelSpec, load_scenario
 
@@ -77,14 +77,14 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
 
 
 def _link(server: str, fingerprint: str | None, size: str) -> "Link":
-    from cutwater.engine.flower.echo import probe_link
+    from cutwater.fleet.link_probe import probe_link
 
     host, port = _address(server)
     return probe_link(host, port, fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
 
 
 def _listen(host: str, port: int) -> None:
-    from cutwater.engine.flower.echo import EchoServer
+    from cutwater.fleet.link_probe import EchoServer
 
     with EchoServer(host, port) as server:
         console.print(f"listening on {host}:{server.port}, Ctrl-C ends it", markup=False)

@@ -9,12 +9,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import ModelError
+from cutwater.base.jsonfile import write_json
+from cutwater.base.units import show_compute, show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress, read_option
-from cutwater.errors import ModelError
-from cutwater.jsonfile import write_json
 from cutwater.profile.options import check_option
-from cutwater.units import show_compute, show_seconds, show_size
 
 if TYPE_CHECKING:
     from cutwater.profile.fit import Fit

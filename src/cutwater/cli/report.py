@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from cutwater.base.errors import RunError
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
-from cutwater.errors import RunError
 
 
 def report(
@@ -26,10 +26,10 @@ def report(
 
     Example: cutwater report runs/sfl runs/fedavg --out report.html
     """
-    from cutwater.jsonfile import write_atomically
+    from cutwater.base.jsonfile import write_atomically
     from cutwater.report.html import report_html
-    from cutwater.report.run_folder import Folder
     from cutwater.report.run_report import report_data
+    from cutwater.runs.reader import Folder
 
     for folder in run:
         if not folder.is_dir():

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cutwater.base.units import show_seconds
 from cutwater.cli.common import err
-from cutwater.units import show_seconds
 
 if TYPE_CHECKING:
-    from cutwater.engine.local import Tick
-    from cutwater.train.run import Step
+    from cutwater.execute.local import Tick
+    from cutwater.federate.loop import Step
 
 
 def percent(fraction: float) -> str:

@@ -8,15 +8,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import RunError
+from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json
 from cutwater.cli.rounds import percent
-from cutwater.errors import RunError
-from cutwater.units import show_seconds, show_size
 
 if TYPE_CHECKING:
-    from cutwater.train.summary import Reached, Summary
+    from cutwater.runs.summary import Reached, Summary
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def _compare(folders: list[Path], accuracy: float | None) -> tuple[float | None, list[Entry]]:
-    from cutwater.jsonfile import check_document, read_json
-    from cutwater.train import metrics
-    from cutwater.train.summary import summary, time_to
+    from cutwater.base.jsonfile import check_document, read_json
+    from cutwater.runs import metrics
+    from cutwater.runs.summary import summary, time_to
 
     read = []
     for folder in folders:

@@ -61,11 +61,11 @@ def scaffold(
 
     Example: cutwater scaffold my-app --scenario examples/fleet.toml
     """
-    from cutwater.engine.flower import need_flower
+    from cutwater.flower import need_flower
 
     need_flower()
-    from cutwater.engine.flower.scaffold import PACKAGE
-    from cutwater.engine.flower.scaffold import scaffold as write
+    from cutwater.flower.scaffold import PACKAGE
+    from cutwater.flower.scaffold import scaffold as write
     from cutwater.scenario.file import load_scenario
 
     text, clients = _EXAMPLE, _EXAMPLE.count("[[client]]")

@@ -7,16 +7,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import PlanError, RunError
+from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.rounds import Display, percent
-from cutwater.errors import PlanError, RunError
-from cutwater.units import show_seconds, show_size
 
 if TYPE_CHECKING:
-    from cutwater.train.study import Study
-    from cutwater.train.summary import Summary
+    from cutwater.federate.study import Study
+    from cutwater.runs.summary import Summary
 
 Workers = Annotated[
     int | None, typer.Option(help="Processes that train side by side.", show_default="one for each core")
@@ -53,9 +53,9 @@ def train(
 
     Example: cutwater train examples/digits.toml --run runs/digits
     """
-    from cutwater.engine.local import run as run_locally
-    from cutwater.train import metrics
-    from cutwater.train.summary import summary
+    from cutwater.execute.local import run as run_locally
+    from cutwater.runs import metrics
+    from cutwater.runs.summary import summary
 
     _check_name(run)
     options = planner_options(option)
@@ -109,9 +109,9 @@ def load_study(
     path: Path, *, planner: str = "exact", options: dict[str, Any] | None = None, rounds: int | None = None
 ) -> "tuple[str, Study]":
     """A scenario's text and its study; an unknown planner is refused before anything is built."""
+    from cutwater.federate.from_scenario import study_of
     from cutwater.plan.planners import planner as find_planner
     from cutwater.scenario.file import load_scenario
-    from cutwater.scenario.study import study_of
 
     find_planner(planner)
     scenario = load_scenario(path)
@@ -121,7 +121,7 @@ def load_study(
 
 
 def _tensorboard(run: Path) -> Any:
-    from cutwater.train.tensorboard import TensorBoard
+    from cutwater.runs.tensorboard import TensorBoard
 
     return TensorBoard(run / "tensorboard")
 
@@ -131,7 +131,7 @@ def _say_how_to_resume(
 ) -> None:
     import shlex
 
-    from cutwater.train import metrics
+    from cutwater.runs import metrics
 
     rows = metrics.read(run / "metrics.jsonl")
     done = rows[-1]["round"] if rows else 0
@@ -152,7 +152,7 @@ class _Rival:
 
 
 def _fedavg(study: "Study", rounds: int) -> _Rival:
-    from cutwater.train.run import by_the_clock
+    from cutwater.federate.loop import by_the_clock
 
     try:
         outcomes = list(by_the_clock(study.with_planner("fedavg"), rounds))

@@ -12,8 +12,8 @@ from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.train import Workers, load_study
 
 if TYPE_CHECKING:
-    from cutwater.train.study import Study
-    from cutwater.train.verify import Check
+    from cutwater.federate.study import Study
+    from cutwater.federate.verify import Check
 
 
 def verify(
@@ -48,8 +48,8 @@ def verify(
 
 
 def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
-    from cutwater.engine.local import LocalEngine, sensible_workers
-    from cutwater.train.verify import verify as check_rounds
+    from cutwater.execute.local import LocalEngine, sensible_workers
+    from cutwater.federate.verify import verify as check_rounds
 
     count = sensible_workers(study) if workers is None else workers
     engine = LocalEngine(study.job(), study.test(), count)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cutwater.base.errors import CutwaterError
 from cutwater.cli.common import out as console
-from cutwater.errors import CutwaterError
 
 
 def web(
@@ -40,7 +40,7 @@ def web(
         if error.name not in ("starlette", "anyio"):
             raise
         raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
-    from cutwater.report.run_folder import Folder
+    from cutwater.runs.reader import Folder
     from cutwater.scenario.file import load_scenario
 
     for folder in (runs, profiles):

@@ -6,11 +6,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.errors import PlanError, suggest
+from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile
-from cutwater.errors import PlanError, suggest
-from cutwater.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from cutwater.plan.value import Plan

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.random import RandomState
 
-from cutwater.data.streams import stream
-from cutwater.data.values import Indices
-from cutwater.errors import DataError
+from cutwater.base.errors import DataError
+from cutwater.base.seeded import stream
+from cutwater.data.samples import Indices
 
 
 def batches(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.data.values import Batch, Data, Indices, Samples, shape_text
-from cutwater.errors import CutwaterError, DataError
-from cutwater.usercode import find, told
+from cutwater.base.errors import CutwaterError, DataError
+from cutwater.base.usercode import find, told
+from cutwater.data.samples import Batch, Data, Indices, Samples, shape_text
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,7 +1,6 @@
 """Files fetched over HTTPS into a cache, checked before anybody sees them."""
 
 import hashlib
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +8,8 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cutwater.errors import CutwaterError, DataError
-from cutwater.jsonfile import write_atomically
+from cutwater.base.errors import CutwaterError, DataError
+from cutwater.base.jsonfile import write_atomically
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_BYTES = 256 * 2**20
@@ -23,12 +22,6 @@ Say = Callable[[str], None]
 
 def quiet(_: str) -> None:
     """Say nothing."""
-
-
-def cache_folder() -> Path:
-    """For downloads and counted profiles: ``$XDG_CACHE_HOME/cutwater`` or ``~/.cache/cutwater``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "cutwater"
 
 
 def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str], say: Say = quiet) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.errors import DataError
+from cutwater.base.errors import DataError
 
 _MOST_BYTES = 2**31
 """No idx file of images is larger; a header that claims more is corrupt."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.data.streams import stream
-from cutwater.data.values import Indices
-from cutwater.errors import DataError, suggest
+from cutwater.base.errors import DataError, suggest
+from cutwater.base.seeded import stream
+from cutwater.data.samples import Indices
 
 
 class Part(NamedTuple):

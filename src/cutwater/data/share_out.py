@@ -17,10 +17,10 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from cutwater.base.errors import DataError, suggest
+from cutwater.base.seeded import stream
 from cutwater.data.partition import Partition
-from cutwater.data.streams import stream
-from cutwater.data.values import Indices
-from cutwater.errors import DataError, suggest
+from cutwater.data.samples import Indices
 
 PAPER_SIZES = (361, 3578)
 """The smallest and the largest client of the paper (Sec. VI)."""

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutwater.base.cache import cache_folder
+from cutwater.base.errors import CutwaterError, DataError, suggest
 from cutwater.data.custom import call_user_source
-from cutwater.data.download import Say, cache_folder, fetch, quiet
+from cutwater.data.download import Say, fetch, quiet
 from cutwater.data.files import read_cifar, read_idx
-from cutwater.data.values import ArraySamples, Data, shape_text
-from cutwater.errors import CutwaterError, DataError, suggest
+from cutwater.data.samples import ArraySamples, Data, shape_text
 
 MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutwater.errors import ModelError
-from cutwater.model.program import Forward
+from cutwater.base.errors import ModelError
+from cutwater.model.graph.program import Forward
 
 
 class _Part(nn.Module):

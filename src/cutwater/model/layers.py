@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
+from cutwater.model.graph.program import Program, chain, tensors_of
 from cutwater.model.halves import Half
-from cutwater.model.program import Program, chain, tensors_of
 
 
 @dataclass(frozen=True)

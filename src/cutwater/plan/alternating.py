@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan.allocate import allocate
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency

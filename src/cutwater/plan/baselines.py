@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, latency, server_work
 from cutwater.plan.problem import Problem, check_whole

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan import kernel
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.problem import Problem

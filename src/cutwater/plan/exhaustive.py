@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 from cutwater.plan.fleet import Floats
 from cutwater.plan.latency import before_server, server_work
 from cutwater.plan.problem import Problem

@@ -4,9 +4,9 @@ from math import isfinite
 
 import numpy as np
 
+from cutwater.base.units import show_compute, show_seconds
 from cutwater.plan.marginal import TOGETHER
 from cutwater.plan.value import Plan
-from cutwater.units import show_compute, show_seconds
 
 MOST = 6
 """Names that a sentence can bear."""

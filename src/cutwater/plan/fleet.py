@@ -7,7 +7,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from inspect import Parameter, signature
 from typing import Any
 
-from cutwater.errors import PlanError, suggest
+from cutwater.base.errors import PlanError, suggest
 from cutwater.plan.alternating import alternating
 from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_best
 from cutwater.plan.exact import certified_bound, exact

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.errors import PlanError
+from cutwater.base.errors import PlanError
+from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
 from cutwater.plan.fleet import MOST, Client, Fleet, Floats
 from cutwater.profile.values import Profile
-from cutwater.units import show_compute, show_size
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cutwater.errors import FileFormatError, PlanError, suggest
-from cutwater.jsonfile import check_document, document
+from cutwater.base.errors import FileFormatError, PlanError, suggest
+from cutwater.base.jsonfile import check_document, document
+from cutwater.base.units import show_compute
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import PHASES, Phases, session_phases
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
-from cutwater.units import show_compute
 
 FORMAT = "cutwater.plan"
 VERSION = 1

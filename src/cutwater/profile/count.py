@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from cutwater.errors import ModelError, suggest
+from cutwater.base.errors import ModelError, suggest
 from cutwater.model import zoo
-from cutwater.model.discover import layered as discover
+from cutwater.model.discover.layered import layered as discover
 from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.optimizers import OPTIMIZER_STATE

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT
 from cutwater.profile.walk import call, first_tensor, naming, tensors, walk

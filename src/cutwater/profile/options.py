@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 
 _RENAME = "Cutwater sets it itself, so call it something else in your function"
 RESERVED: Mapping[str, str] = {

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.errors import FileFormatError, ModelError
-from cutwater.jsonfile import check_document, document
+from cutwater.base.errors import FileFormatError, ModelError
+from cutwater.base.jsonfile import check_document, document
 
 FORMAT = "cutwater.profile"
 VERSION = 1

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
+from cutwater.base.usercode import told
 from cutwater.model.layers import Layered
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.memory import Storages
 from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
-from cutwater.usercode import told
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ The colours are Okabe and Ito's, which stay apart for every kind of colour visio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

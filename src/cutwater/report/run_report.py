@@ -12,11 +12,11 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from cutwater.errors import CutwaterError, RunError
+from cutwater.base.errors import CutwaterError, RunError
 from cutwater.plan.latency import PHASES
 from cutwater.plan.problem import Costs
 from cutwater.profile.values import Profile
-from cutwater.report.run_folder import Folder, read_document, read_metrics, round_numbers
+from cutwater.runs.reader import Folder, read_document, read_metrics, round_numbers
 
 Json = dict[str, Any]
 

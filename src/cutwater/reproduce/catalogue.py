@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from cutwater.errors import CutwaterError, suggest
+from cutwater.base.errors import CutwaterError, suggest
 from cutwater.reproduce.item import Item
 
 NAMES = (

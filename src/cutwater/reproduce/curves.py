@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from cutwater.profile.count import PAPER_KAPPA
 from cutwater.profile.fit import Fit, fit
 from cutwater.profile.values import Profile
+from cutwater.reproduce.paper_setup import MODEL, paper_profile
 from cutwater.reproduce.sheet import CURVE, TRUE, panels
-from cutwater.reproduce.thirty import MODEL, paper_profile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutwater.jsonfile import check_document, document, read_json, write_json
+from cutwater.base.jsonfile import check_document, document, read_json, write_json
 from cutwater.reproduce.item import Claim, plain
 
 FORMAT = "cutwater.recorded"
@@ -82,7 +82,7 @@ def record(folder: Path, path: Path = HOME) -> Recorded:
     """Keep what a run folder holds of a training of EfficientNetV2-M."""
     from cutwater.reproduce.items.accuracy import ITEM
     from cutwater.reproduce.training import as_training, load_data, make_study
-    from cutwater.train import metrics
+    from cutwater.runs import metrics
 
     about: dict[str, Any] = read_json(folder / "run.json")
     rows = metrics.read(folder / "metrics.jsonl")

@@ -19,8 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cutwater.errors import FileFormatError
-from cutwater.jsonfile import check_document, document, read_json, write_atomically, write_json
+from cutwater.base.errors import FileFormatError
+from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
 from cutwater.reproduce.catalogue import NAMES
 from cutwater.reproduce.item import Context, Item, Watch, plain
 from cutwater.reproduce.page import page

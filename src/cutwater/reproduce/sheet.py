@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cutwater.errors import CutwaterError
+from cutwater.base.errors import CutwaterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

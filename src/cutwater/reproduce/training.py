@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from cutwater.base.errors import DataError
+from cutwater.data.samples import Data
 from cutwater.data.sources import MNIST_MIRRORS
-from cutwater.data.values import Data
-from cutwater.engine.local import LocalEngine, Tick, sensible_workers
-from cutwater.engine.local import run as run_locally
-from cutwater.engine.workers import one_thread
-from cutwater.errors import DataError
+from cutwater.execute.local import LocalEngine, Tick, sensible_workers
+from cutwater.execute.local import run as run_locally
+from cutwater.execute.workers import one_thread
+from cutwater.federate.loop import by_the_clock
+from cutwater.federate.selection import select
+from cutwater.federate.study import Study
+from cutwater.federate.verify import Check, verify
 from cutwater.model import zoo
 from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_model
 from cutwater.profile.values import Profile
-from cutwater.reproduce.thirty import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
-from cutwater.train import metrics
-from cutwater.train.run import by_the_clock
-from cutwater.train.selection import select
-from cutwater.train.settings import DataSettings, TrainSettings
-from cutwater.train.study import Study
-from cutwater.train.verify import Check, verify
+from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
+from cutwater.runs import metrics
+from cutwater.scenario.settings import DataSettings, TrainSettings
 
 PLANNERS = ("fedavg", "alternating", "exact")
 SFL = "alternating"

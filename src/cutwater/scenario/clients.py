@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutwater.errors import FileFormatError, ScenarioError
+from cutwater.base.errors import FileFormatError, ScenarioError
+from cutwater.base.units import parse_compute, parse_rate, parse_size
 from cutwater.plan.fleet import NO_LIMIT, Fleet
 from cutwater.scenario.keys import check_characters, check_keys, optional, required, text, whole
-from cutwater.units import parse_compute, parse_rate, parse_size
 
 KEYS = (
     "name",

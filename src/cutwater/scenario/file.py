@@ -18,16 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cutwater.errors import FileFormatError, ScenarioError
-from cutwater.jsonfile import read_json
+from cutwater.base.errors import FileFormatError, ScenarioError
+from cutwater.base.jsonfile import read_json
+from cutwater.base.units import parse_compute
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server, Session
+from cutwater.profile.cache import profile_of
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
 from cutwater.scenario.generate import FleetSpec, read_fleet
-from cutwater.scenario.kept import profile_of
 from cutwater.scenario.keys import (
     as_table,
     check_keys,
@@ -39,7 +40,6 @@ from cutwater.scenario.keys import (
     text,
     whole,
 )
-from cutwater.units import parse_compute
 
 LATER = ("data", "train", "conditions")
 """Sections that planning keeps but does not read."""

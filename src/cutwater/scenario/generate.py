@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.errors import ScenarioError, suggest
+from cutwater.base.errors import ScenarioError, suggest
+from cutwater.base.units import parse_compute, parse_rate, parse_size
 from cutwater.plan.fleet import Fleet
 from cutwater.scenario.keys import as_table, check_keys, number, required, shown, whole
-from cutwater.units import parse_compute, parse_rate, parse_size
 
 Floats = NDArray[np.float64]
 Read = Callable[[Any, str], float]

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from cutwater.errors import FileFormatError, ScenarioError, suggest
+from cutwater.base.errors import FileFormatError, ScenarioError, suggest
 
 T = TypeVar("T")
 Table = Mapping[str, Any]

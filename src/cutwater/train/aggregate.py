@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutwater.errors import RunError
+from cutwater.base.errors import RunError
 from cutwater.train.exactsum import ExactSum
 
 State = Mapping[str, Tensor]

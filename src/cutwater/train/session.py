@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutwater.errors import RunError
+from cutwater.base.errors import RunError
 from cutwater.model.layers import Layered, Split
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.train.step import (

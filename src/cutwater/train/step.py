@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cutwater.errors import RunError
+from cutwater.base.errors import RunError
+from cutwater.base.usercode import find
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.train.backward import backward_first
-from cutwater.usercode import find
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.errors import PlanError, ScenarioError
+from cutwater.base.errors import PlanError, ScenarioError
 from cutwater.plan.exact import certified_bound
 from cutwater.plan.latency import PHASES, whole_model_latency
 from cutwater.plan.planners import certify, run, standing

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from cutwater.errors import CutwaterError, ScenarioError
+from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.plan.latency import PHASES
 from cutwater.report.html import SCRIPTS, STYLES, asset, escape, fill
-from cutwater.report.run_folder import Folder, find_runs
 from cutwater.report.run_report import report_data, stamp, summary
+from cutwater.runs.reader import Folder, find_runs
 from cutwater.web.answers import details_answer, plan_answer, plan_csv
 from cutwater.web.catalogue import GIVEN, ZOO, Catalogue
 from cutwater.web.guard import Guard, TooLargeError, too_large

@@ -8,9 +8,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from cutwater.errors import CutwaterError, ModelError, RunError, ScenarioError, suggest
+from cutwater.base.errors import CutwaterError, ModelError, RunError, ScenarioError, suggest
 from cutwater.profile.values import FORMAT, Profile
-from cutwater.report.run_folder import Folder, read_document
+from cutwater.runs.reader import Folder, read_document
 from cutwater.scenario.file import ModelSpec, Scenario
 
 ZOO = (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cutwater.base.units import parse_compute, parse_rate, parse_size
 from cutwater.plan.fleet import NO_LIMIT, Fleet
-from cutwater.units import parse_compute, parse_rate, parse_size
 
 _UNITS: Mapping[str, tuple[Callable[[object], float], tuple[tuple[str, float], ...], str]] = {
     "compute": (parse_compute, (("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),

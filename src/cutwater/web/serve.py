@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 
-from cutwater.errors import CutwaterError, EngineError
-from cutwater.report.run_folder import Folder
+from cutwater.base.errors import CutwaterError, EngineError
+from cutwater.runs.reader import Folder
 from cutwater.scenario.file import Scenario
 from cutwater.web.answers import warm_up
 from cutwater.web.app import Site

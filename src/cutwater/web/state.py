@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.errors import FileFormatError, PlanError, ScenarioError, suggest
+from cutwater.base.errors import FileFormatError, PlanError, ScenarioError, suggest
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem

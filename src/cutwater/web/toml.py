@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import date, datetime, time
 from typing import Any
 
-from cutwater.errors import ScenarioError
+from cutwater.base.errors import ScenarioError
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 
 KINDS = ("floats", "tokens")
 _SPEC = re.compile(r"\s*(?:(?P<kind>[a-z]+):)?(?P<sizes>[0-9]{1,9}(?:x[0-9]{1,9})*)\s*$")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 
 
 class Block(nn.Sequential):

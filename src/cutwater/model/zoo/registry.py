@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cutwater.errors import CutwaterError, ModelError, suggest
+from cutwater.base.errors import CutwaterError, ModelError, suggest
+from cutwater.base.usercode import find, told
 from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
 from cutwater.model.zoo.inputs import InputSpec, parse_input
-from cutwater.usercode import find, told
 
 Builder = Callable[..., nn.Module]
 

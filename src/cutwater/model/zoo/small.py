@@ -6,7 +6,7 @@ from math import prod
 
 from torch import nn
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.model.zoo.inputs import InputSpec, image_shape
 from cutwater.model.zoo.parts import block, halved, init_convolutions, model_of
 

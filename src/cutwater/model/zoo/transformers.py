@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cutwater.errors import ModelError
+from cutwater.base.errors import ModelError
 from cutwater.model.zoo.inputs import InputSpec, image_shape, sequence_length
 from cutwater.model.zoo.parts import TransformerBlock, block, init_transformer, model_of
 

@@ -42,7 +42,7 @@ const CW = {};
   CW.last = (list) => list[list.length - 1];
   CW.orDash = (value, show) => (value === null || value === undefined ? "–" : show(value));
 
-  /* ---- numbers with units, as cutwater.units writes them ---- */
+  /* ---- numbers with units, as cutwater.base.units writes them ---- */
   const three = (value) => {
     if (value === 0) return "0";
     if (Math.abs(value) >= 999.5) return Math.round(value).toLocaleString("en-US");

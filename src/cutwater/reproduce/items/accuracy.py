@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.engine.local import Tick
+from cutwater.execute.local import Tick
 from cutwater.plan.fleet import Floats
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import MODEL
 from cutwater.reproduce.recorded import Recorded, recorded
 from cutwater.reproduce.sheet import letters, panels, styled
-from cutwater.reproduce.thirty import MODEL
 from cutwater.reproduce.training import (
     PLANNERS,
     SameBits,

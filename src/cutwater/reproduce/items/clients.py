@@ -9,8 +9,8 @@ from cutwater.plan.planners import solve
 from cutwater.plan.value import Plan
 from cutwater.report.figures import GROUP_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import TEN_ARE, by_group, ten
 from cutwater.reproduce.sheet import INK, panels, styled
-from cutwater.reproduce.thirty import TEN_ARE, by_group, ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

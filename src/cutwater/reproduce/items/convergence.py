@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from cutwater.plan.planners import solve
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import TEN_ARE, ten
 from cutwater.reproduce.sheet import QUIET, letters, panels, styled
-from cutwater.reproduce.thirty import TEN_ARE, ten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

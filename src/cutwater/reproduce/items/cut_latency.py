@@ -11,8 +11,8 @@ from cutwater.plan.latency import session_phases
 from cutwater.profile.fit import fit
 from cutwater.report.figures import GROUP_COLOURS, PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import SHARE, by_group, lone_client
 from cutwater.reproduce.sheet import panels, styled
-from cutwater.reproduce.thirty import SHARE, by_group, lone_client
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

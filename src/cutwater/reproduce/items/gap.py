@@ -12,8 +12,8 @@ from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import EPOCHS, PICKED, SERVER, profile
 from cutwater.reproduce.sheet import INK, letters, panels, styled
-from cutwater.reproduce.thirty import EPOCHS, PICKED, SERVER, profile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutwater.engine.workers import one_thread
+from cutwater.execute.workers import one_thread
 from cutwater.profile.count import PAPER_KAPPA, load_model
 from cutwater.profile.measure import WARM_UP, measure
 from cutwater.report.figures import PHASE_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import MODEL
 from cutwater.reproduce.sheet import panels, styled
-from cutwater.reproduce.thirty import MODEL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,8 @@ from cutwater.profile.fit import fit
 from cutwater.profile.values import Profile
 from cutwater.reproduce.curves import numbers
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import ten
 from cutwater.reproduce.sheet import COLUMN, CURVE, TRUE, styled
-from cutwater.reproduce.thirty import ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from cutwater.plan.problem import Server
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.report.knee import knee
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.paper_setup import TEN_ARE, ten
 from cutwater.reproduce.sheet import INK, QUIET, panels, styled
-from cutwater.reproduce.thirty import TEN_ARE, ten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

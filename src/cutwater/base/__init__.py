@@ -1,0 +1,1 @@
+"""What everything stands on: errors, units, versioned JSON, seeded random numbers, code named by users."""

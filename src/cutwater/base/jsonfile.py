@@ -1,0 +1,88 @@
+"""Versioned JSON: what every saved value (profile, plan, …) looks like on disk.
+
+A document is an object with ``format`` and ``version`` first, so that a person, a program and the next
+release can tell what it is. Nothing is ever unpickled.
+"""
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from cutwater.base.errors import FileFormatError
+
+
+def document(format_: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object that stands for a value."""
+    return {"format": format_, "version": version, **body}
+
+
+def check_document(data: object, format_: str, version: int, source: str = "the document") -> dict[str, Any]:
+    """The body of a document, or a FileFormatError that says what it is instead."""
+    if not isinstance(data, dict) or data.get("format") != format_:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise FileFormatError(f"{source} holds {found!r}, but a {format_!r} document is needed")
+    if data.get("version") != version:
+        raise FileFormatError(
+            f"{source} has version {data.get('version')!r} of {format_!r}, but this release reads {version}"
+        )
+    return {key: value for key, value in data.items() if key not in ("format", "version")}
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Parsed JSON from a file, or one sentence on why not."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
+    except RecursionError:
+        raise FileFormatError(f"{path} is not read: it is nested too deeply") from None
+    except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
+        raise FileFormatError(f"{path} is not JSON: {error}") from error
+
+
+def write_json(path: str | os.PathLike[str], data: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Temporary file, fsync, rename, fsync of the folder.
+
+    A link stays a link and leads to the new content; what is no file, such as /dev/stdout, is written to.
+    """
+    try:
+        if Path(path).exists() and not Path(path).is_file():
+            Path(path).write_bytes(content)
+            return
+        target = Path(path).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+        try:
+            # Readable for whom new files are (the umask says), unless the old file says otherwise.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with os.fdopen(descriptor, "wb") as file:
+                if target.exists():
+                    os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise FileFormatError(f"{path} can't be written: {error.strerror or error}") from error
+    except ValueError as error:  # a path that can't be one: it holds a null character
+        raise FileFormatError(f"{str(path)!r} can't be written: {error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Quantities as people write them: "3000 GFLOPS", "4 MB/s", "512 kB".
+
+Inside Cutwater compute is in FLOPS, rates are in bits per second and sizes in bits, always plain floats.
+A bare number is refused: whether 4 means bits or bytes is a factor of eight.
+"""
+
+import math
+import re
+
+from cutwater.base.errors import UnitError
+
+_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]+)"
+"""Separators stand between thousands alone: where a comma is meant as a point, it is a factor of ten."""
+_NUMBER = rf"\s*([-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?nan|[-+]?inf)\s*"
+_LEAST, _MOST = 1e-6, 1e30
+"""Beyond these nothing is measured in FLOPS or bits, and arithmetic would overflow."""
+_COMPUTE = re.compile(_NUMBER + r"([kKMGTP]?)(?:FLOPS|FLOP/s|Flops|flops|Flop/s)\s*$")
+_RATE = re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)(?:/s|ps)\s*$")
+_SIZE = re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)\s*$")
+
+
+def parse_compute(text: object, what: str = "compute", *, or_none: bool = False) -> float:
+    """FLOPS from text; zero for a server that has none to share.
+
+    >>> parse_compute("3000 GFLOPS"), parse_compute("1,500 GFLOPS")
+    (3000000000000.0, 1500000000000.0)
+    """
+    match = _match(_COMPUTE, text, what, "a number with a unit such as '100 GFLOPS' or '1.5 TFLOPS'")
+    return _within(match[1], _SCALE[match[2]], what, text, "FLOPS", or_none=or_none)
+
+
+def parse_rate(text: object, what: str = "rate") -> float:
+    """Bits per second from text; a capital B means bytes.
+
+    >>> parse_rate("4 MB/s") == parse_rate("32 Mbit/s") == 32e6
+    True
+    """
+    match = _match(_RATE, text, what, "a number with a unit such as '4 MB/s' or '32 Mbit/s'")
+    return _within(match[1], _scale(match[2]) * _bits(match[3]), what, text, "bit/s")
+
+
+def parse_size(text: object, what: str = "size") -> float:
+    """Bits from text; a capital B means bytes.
+
+    >>> parse_size("512 kB")
+    4096000.0
+    """
+    match = _match(_SIZE, text, what, "a number with a unit such as '512 MB' or '2 GiB'")
+    return _within(match[1], _scale(match[2]) * _bits(match[3]), what, text, "bit")
+
+
+def show_compute(flops: float) -> str:
+    """FLOPS for people.
+
+    >>> show_compute(1.484e12)
+    '1.48 TFLOPS'
+    """
+    return _show(flops, "FLOPS")
+
+
+def show_rate(bits_per_second: float) -> str:
+    """A rate for people, in bytes.
+
+    >>> show_rate(32e6)
+    '4 MB/s'
+    """
+    return _show(bits_per_second / 8, "B/s")
+
+
+def show_size(bits: float) -> str:
+    """A size for people, in bytes.
+
+    >>> show_size(32 * 54_139_356)
+    '217 MB'
+    """
+    return _show(bits / 8, "B")
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration for people.
+
+    >>> show_seconds(976.4), show_seconds(0.0042), show_seconds(999.6), show_seconds(0.99999)
+    ('976 s', '4.2 ms', '1,000 s', '1 s')
+    """
+    if not math.isfinite(seconds):
+        return "never"
+    if seconds >= 999.5:
+        return f"{seconds:,.0f} s"
+    if seconds >= 0.9995 or seconds == 0:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def _match(pattern: re.Pattern[str], text: object, what: str, allowed: str) -> re.Match[str]:
+    match = pattern.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise UnitError(f"{what} is {text!r}, but must be {allowed}")
+    return match
+
+
+def _within(number: str, scale: float, what: str, text: object, unit: str, *, or_none: bool = False) -> float:
+    value = float(number.replace(",", "").replace("_", "")) * scale
+    if not (_LEAST <= value <= _MOST or (or_none and value == 0)):
+        allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {unit}"
+        raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
+    return value
+
+
+def _scale(prefix: str) -> float:
+    return _BINARY.get(prefix) or _SCALE[prefix]
+
+
+def _bits(unit: str) -> float:
+    return 8.0 if unit in ("B", "byte", "bytes") else 1.0
+
+
+def _show(value: float, unit: str) -> str:
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale * 0.9995:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

@@ -1,0 +1,132 @@
+"""What a data source hands over: two sets of samples, light in memory until a mini-batch is made of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutwater.base.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Indices = NDArray[np.int64]
+"""Positions of samples in a set."""
+
+
+class Batch(NamedTuple):
+    """A mini-batch, ready for the model: its inputs (one tensor for each input of the model) and labels."""
+
+    inputs: "tuple[Tensor, ...]"
+    labels: "Tensor"
+
+
+class Samples(Protocol):
+    """A set of labelled samples."""
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The class of each sample, or None where a label is not the number of a class."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    def batch(self, indices: Indices, device: str = "cpu") -> Batch:
+        """The samples at these positions as tensors on a device."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySamples:
+    """Samples of one input in memory, as small as they come (a byte for each pixel of an image).
+
+    Only a mini-batch is turned into float32, as (raw - mean) / std.
+    """
+
+    inputs: NDArray[Any]
+    """Raw values, N × the shape of a sample."""
+    labels: NDArray[np.int64]
+    mean: tuple[float, ...] = (0.0,)
+    """What is subtracted, for each channel (the first dimension of a sample) or one for all."""
+    std: tuple[float, ...] = (1.0,)
+    """What it is then divided by."""
+    _scales: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict, init=False, repr=False)
+    """Both on each device that asked, in the shape that fits."""
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise DataError(
+                f"there are {len(self.inputs):,} inputs but {len(self.labels):,} labels; "
+                "both must list the same samples"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Indices, device: str = "cpu") -> Batch:
+        """The samples at these positions, normalised, on a device."""
+        import torch
+
+        # Raw bytes cross to the device and become floats there: a quarter of the traffic.
+        raw = torch.from_numpy(self.inputs[indices]).to(device)
+        if device not in self._scales:
+            column = (-1,) + (1,) * (raw.dim() - 2)
+            mean, std = (torch.tensor(each, dtype=torch.float32) for each in (self.mean, self.std))
+            self._scales[device] = mean.reshape(column).to(device), std.reshape(column).to(device)
+        mean, std = self._scales[device]
+        inputs = raw.to(torch.float32).sub_(mean).div_(std)
+        return Batch((inputs,), torch.from_numpy(self.labels[indices]).to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A named source of training and test samples."""
+
+    name: str
+    train: Samples
+    test: Samples
+    input: str
+    """Shape of one sample, such as "1x28x28"; those of several inputs are joined by commas."""
+    classes: int | None
+    """How many classes the labels name, or None where labels are not classes."""
+
+    def __post_init__(self) -> None:
+        for part, samples in (("training", self.train), ("test", self.test)):
+            if len(samples) == 0:
+                raise DataError(f"{self.name!r} has no {part} samples; a source needs at least one")
+            _check_labels(self.name, part, samples.labels, self.classes)
+
+    def check_fits(self, input_: str, classes: int | None) -> None:
+        """Refuse a model that was made for other samples."""
+        if input_ != self.input:
+            raise DataError(
+                f"the model takes {input_} inputs, but {self.name!r} has samples of {self.input}; "
+                f'set input = "{self.input}" in [model] or choose another source'
+            )
+        if classes is not None and self.classes is not None and classes < self.classes:
+            raise DataError(
+                f"the model tells {classes} classes apart, but {self.name!r} has {self.classes}; "
+                f"set classes = {self.classes} in [model]"
+            )
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as people write it.
+
+    >>> shape_text((1, 28, 28))
+    '1x28x28'
+    """
+    return "x".join(str(size) for size in shape)
+
+
+def _check_labels(name: str, part: str, labels: NDArray[np.int64] | None, classes: int | None) -> None:
+    if labels is None or classes is None:
+        return
+    outside = np.flatnonzero((labels < 0) | (labels >= classes))
+    if outside.size:
+        position = int(outside[0])
+        raise DataError(
+            f"{part} sample {position} of {name!r} has label {int(labels[position])}, "
+            f"but with {classes} classes a label must be between 0 and {classes - 1}"
+        )

@@ -1,1 +1,0 @@
-"""How sessions are carried out: in process, in worker processes, over Flower."""

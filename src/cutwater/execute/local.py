@@ -1,0 +1,174 @@
+"""Sessions on this machine: one after the other in this process, or in worker processes on all cores."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutwater.base.errors import EngineError
+from cutwater.execute.workers import Workers, blamed_on, one_thread
+from cutwater.federate.executor import Engine
+from cutwater.federate.loop import Progress, Step, rounds, start
+from cutwater.federate.study import Study
+from cutwater.runs.folder import RunFolder, open_run
+from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
+
+
+class LocalEngine:
+    """Runs sessions in process (one worker) or in forked worker processes.
+
+    Every session runs with one torch thread, so that its bits do not depend on the number of workers:
+    the cores are used across clients, not within one.
+    """
+
+    def __init__(self, job: Job, test: Sequence[Batch], workers: int = 1) -> None:
+        if not isinstance(workers, int) or workers < 1:
+            raise EngineError(f"workers is {workers}, but must be 1 or more, a whole number")
+        device = next((tensor.device.type for tensor in job.model.module.state_dict().values()), "cpu")
+        if workers > 1 and device != "cpu":
+            raise EngineError(f"workers is {workers}, but a model on {device} has one: set workers to 1")
+        self.job, self.test = job, test
+        self.pool = Workers(job, test, workers) if workers > 1 else None
+
+    def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        """See :class:`cutwater.federate.executor.Engine`."""
+        if self.pool is not None:
+            yield from self.pool.sessions(tasks, state)
+            return
+        for task in tasks:
+            with one_thread(), blamed_on(task):
+                result = run_session(self.job, task, state)
+            yield result
+
+    def evaluate(self, state: State) -> list[Score]:
+        """See :class:`cutwater.federate.executor.Engine`."""
+        if self.pool is not None:
+            return self.pool.evaluate(state)
+        with one_thread(), blamed_on(None):
+            return evaluate(self.job, state, (self.test[index] for index in range(len(self.test))))
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self.pool is not None:
+            self.pool.close()
+
+
+class Tick(NamedTuple):
+    """How far a round is, for whoever shows it."""
+
+    round: int
+    done: int
+    """Sessions that are trained and averaged."""
+    sessions: int
+    """Sessions of the round."""
+
+
+class _Watched:
+    """An engine that tells someone of every session that is done."""
+
+    def __init__(self, engine: Engine, watch: Callable[[Tick], None]) -> None:
+        self.engine, self.watch = engine, watch
+        self.evaluate, self.close = engine.evaluate, engine.close
+
+    def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        for done, result in enumerate(self.engine.sessions(tasks, state), start=1):
+            yield result
+            self.watch(Tick(result.task.round, done, len(tasks)))
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def sensible_workers(study: Study) -> int:
+    """A worker for every core, as far as there are clients for them; one for a model on another device."""
+    if not study.train.device.startswith("cpu"):
+        return 1
+    return min(usable_cores(), study.train.clients_per_round or len(study.fleet))
+
+
+def run(
+    study: Study,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = 1,
+    resume: bool = False,
+    scenario: str | None = None,
+    callbacks: Sequence[Callable[[Step], None]] = (),
+    say: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Tick], None] = lambda _: None,
+) -> list[Step]:
+    """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
+
+    Callbacks see each round after it is safe on disk, ``watch`` each session, ``say`` what a person should
+    know. What is returned holds this call's rounds; only the last keeps the weights that came out of it.
+    ``workers`` may be None for as many as make sense here. The model is left as it was.
+    """
+    if callable(callbacks):
+        raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
+    count = sensible_workers(study) if workers is None else workers
+    engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
+    kept = None
+    try:
+        if folder is not None:
+            kept = open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
+        progress, notes = kept.progress(study) if kept else (start(study), ())
+        for note in notes:
+            say(note)
+        with _left_as_it_was(study):
+            return _train(study, engine, progress, kept, callbacks)
+    finally:
+        engine.close()
+        if kept is not None:
+            kept.close()
+
+
+@contextmanager
+def _left_as_it_was(study: Study) -> Iterator[None]:
+    """Within, the model may be trained in; then it has its weights and modes again.
+
+    Else what it holds after a run would depend on the number of workers, which train in copies.
+    """
+    net = study.model.module
+    modes = [(module, module.training) for module in net.modules()]
+    held = net.state_dict()
+    unchanged = all(_same(tensor, study.initial[name]) for name, tensor in held.items())
+    # Most often no copy is needed, because the study has one.
+    weights = study.initial if unchanged else {name: tensor.clone() for name, tensor in held.items()}
+    try:
+        yield
+    finally:
+        net.load_state_dict(weights, strict=True)
+        study.model.restart()
+        for module, mode in modes:
+            module.training = mode
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
+
+
+def _train(
+    study: Study,
+    engine: Engine,
+    progress: Progress,
+    folder: RunFolder | None,
+    callbacks: Sequence[Callable[[Step], None]],
+) -> list[Step]:
+    steps: list[Step] = []
+    for step in rounds(study, engine, progress, study.train.rounds):
+        if folder is not None:
+            folder.save(step)
+        for callback in callbacks:
+            callback(step)
+        if steps:
+            # One set of weights at a time, however many rounds there are.
+            steps[-1] = replace(steps[-1], progress=replace(steps[-1].progress, state={}))
+        steps.append(step)
+    return steps

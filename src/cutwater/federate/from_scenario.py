@@ -1,0 +1,99 @@
+"""From a scenario file to a study that can be trained: builds the model, loads the data, shares it out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutwater.base.errors import ScenarioError
+from cutwater.data.download import Say, quiet
+from cutwater.scenario.file import Scenario
+from cutwater.scenario.keys import file_name
+from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from cutwater.federate.study import Study
+
+
+def study_of(
+    scenario: Scenario,
+    *,
+    planner: str = "exact",
+    planner_options: Mapping[str, Any] | None = None,
+    rounds: int | None = None,
+    say: Say = quiet,
+) -> "Study":
+    """The study that a scenario describes; ``rounds`` stands in for its own number of them."""
+    # The rest of this module serves planning and tables, which need no torch.
+    import torch
+
+    from cutwater.federate.conditions import check_trace
+    from cutwater.federate.study import Study
+    from cutwater.model import zoo
+    from cutwater.train.lookup import find_device, find_optimizer, named_loss
+
+    if scenario.model is None:
+        raise ScenarioError(
+            f"{scenario.source} has a profile but no [model]: training needs the model itself"
+        )
+    train = train_settings(scenario)
+    if rounds is not None:
+        train = replace(train, rounds=rounds)
+    # What can be refused at once is refused before data is loaded and a profile counted.
+    find_device(train.device)
+    find_optimizer(train)
+    named_loss(train.loss)
+    conditions = condition_settings(scenario)
+    if conditions.trace is not None:
+        check_trace(conditions.trace, scenario.fleet.names)
+    share_out = data_settings(scenario)
+    data = share_out.load(say)
+    spec = scenario.model
+    data.check_fits(spec.input, spec.classes)
+    # The weights follow from the seed, whatever else drew random numbers before.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(train.seed)
+        model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **spec.options or {})
+    return Study.of(
+        model,
+        data,
+        scenario.fleet,
+        scenario.server,
+        scenario.session,
+        train=train,
+        share_out=share_out,
+        conditions=conditions,
+        profile=scenario.profile,
+        planner=planner,
+        planner_options=planner_options,
+    )
+
+
+def train_settings(scenario: Scenario) -> TrainSettings:
+    """[train], or its defaults."""
+    return TrainSettings.from_table(scenario.sections.get("train", {}))
+
+
+def data_settings(scenario: Scenario) -> DataSettings:
+    """[data], or its defaults; its folder is looked up from where the scenario is."""
+    settings = DataSettings.from_table(scenario.sections.get("data", {}))
+    if settings.folder is None:
+        return settings
+    return replace(settings, folder=_beside(scenario, "[data] folder", settings.folder))
+
+
+def condition_settings(scenario: Scenario) -> ConditionSettings:
+    """[conditions], or its defaults; a trace file is looked up from where the scenario is."""
+    settings = ConditionSettings.from_table(scenario.sections.get("conditions", {}))
+    if settings.trace is None:
+        return settings
+    return replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
+
+
+def _beside(scenario: Scenario, what: str, path: str) -> str:
+    try:
+        return str(Path(scenario.source).parent / Path(file_name(path or ".", what)).expanduser())
+    except RuntimeError as error:  # there is no such user, or no home
+        raise ScenarioError(
+            f"{what} is {path!r}, but that home folder is not known; write the path out"
+        ) from error

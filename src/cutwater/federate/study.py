@@ -1,0 +1,305 @@
+"""Everything a run needs, as one value: model, data, clients, server, session and settings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cutwater.base.errors import RunError
+from cutwater.data.batches import batches, check_session
+from cutwater.data.partition import Partition
+from cutwater.data.samples import ArraySamples, Data, Indices, Samples
+from cutwater.federate.conditions import Conditions, check_trace
+from cutwater.federate.estimates import Estimates
+from cutwater.federate.fingerprint import digests, text_digest
+from cutwater.federate.round import Outcome, play, under
+from cutwater.federate.selection import select
+from cutwater.model.discover.layered import layered
+from cutwater.model.layers import Layered
+from cutwater.model.randomness import derive_seed, drawn_from
+from cutwater.plan.fleet import Client, Fleet
+from cutwater.plan.planners import planner_for, solve_by
+from cutwater.plan.problem import Problem, Server, Session
+from cutwater.profile.count import profile_layered
+from cutwater.profile.optimizers import optimizer_kind
+from cutwater.profile.values import Profile
+from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
+from cutwater.train.lookup import check_loss_is_fixed, find_device, find_optimizer, named_loss, try_loss
+from cutwater.train.session import Batch, Job, State, Task
+from cutwater.train.step import Loss
+
+TEST_BATCH = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A federated training, complete but for the engine that carries it out. Make it with :meth:`of`."""
+
+    model: Layered = field(repr=False)
+    """The layers; engines load weights into them and train in place."""
+    initial: State = field(repr=False)
+    """A copy of the weights that the model came with."""
+    profile: Profile = field(repr=False)
+    data: Data
+    partition: Partition = field(repr=False)
+    fleet: Fleet
+    """The clients; ``samples`` is what each trains on, n_k, so that plan and clock count the real work."""
+    server: Server
+    session: Session
+    train: TrainSettings
+    conditions: ConditionSettings
+    loss: Loss
+    planner: str = "exact"
+    planner_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | Layered,
+        data: Data,
+        clients: Sequence[Client],
+        server: Server,
+        session: Session,
+        *,
+        train: TrainSettings | None = None,
+        share_out: DataSettings | Partition | None = None,
+        conditions: ConditionSettings | None = None,
+        loss: Loss | None = None,
+        profile: Profile | None = None,
+        planner: str = "exact",
+        planner_options: Mapping[str, Any] | None = None,
+    ) -> "Study":
+        """A study of a user's own model, data and loss.
+
+        ``share_out`` says how the data is spread over the clients (by default evenly by class), or is a
+        partition of your own, ``profile`` says what each cut costs (by default counted exactly).
+        """
+        train, share_out = train or TrainSettings(), share_out or DataSettings()
+        planner_for(planner, planner_options or {})
+        device = find_device(train.device)
+        fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
+        _check_rounds(fleet, train)
+        if conditions is not None and conditions.trace is not None:
+            check_trace(conditions.trace, fleet.names)
+        partition = _partition(share_out, data, fleet, train.seed)
+        trained = partition.train_sizes
+        _check_sessions(fleet, trained, session)
+        wanted = loss if loss is not None else named_loss(train.loss)
+        check_loss_is_fixed(wanted)
+        find_optimizer(train)
+        cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        _check_state(cut.module)
+        try_loss(cut, data, wanted, device)
+        cut.restart()  # from here on its buffers are known as they came
+        study = cls(
+            model=cut,
+            initial={name: tensor.detach().clone() for name, tensor in cut.module.state_dict().items()},
+            profile=profile or _profile(cut, data, session, train, device),
+            data=data,
+            partition=partition,
+            fleet=fleet.replace(samples=trained),
+            server=server,
+            session=session,
+            train=train,
+            conditions=conditions or ConditionSettings(),
+            loss=wanted,
+            planner=planner,
+            planner_options=planner_options or {},
+        )
+        if len(study.profile) != len(cut):
+            raise RunError(
+                f"the profile has {len(study.profile)} layers, but the model {len(cut)}: profile it anew"
+            )
+        return study
+
+    def outcome(self, round_: int, estimates: Estimates) -> Outcome:
+        """Phase 1 and the clock of a round: select, plan on what is believed, play on what is true."""
+        settings = self.train
+        names = select(
+            self.fleet.names,
+            settings.clients_per_round,
+            seed=settings.seed,
+            round_=round_,
+            over_selection=settings.over_selection,
+        )
+        clients = [self.client(name) for name in names]
+        believed = [estimates.in_round(self.truth, client, round_) for client in clients]
+        true = [self.truth.true(client, round_) for client in clients]
+        planned = self.problem(under(clients, believed))
+        plan = solve_by(planned, self.planner, self.planner_options)
+        truth = planned if true == believed else self.problem(under(clients, true))
+        lost_at = {name: self.truth.lost_at(name, round_) for name in names}
+        return play(round_, plan, truth, lost_at, settings)
+
+    def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
+        """What is believed after a round: those who finished were seen as they truly were."""
+        seen = [self.client(name) for name in outcome.done]
+        return estimates.after((client, self.truth.true(client, outcome.round)) for client in seen)
+
+    def client(self, name: str) -> Client:
+        """A client of the fleet by its name."""
+        return self.fleet[self._index[name]]
+
+    def problem(self, clients: Sequence[Client]) -> Problem:
+        """The planning problem of some clients of the fleet."""
+        return Problem(self.profile, clients, self.server, self.session)
+
+    def tasks(self, outcome: Outcome) -> list[Task]:
+        """What the clients that make it train, in the fleet's order."""
+        done, round_ = set(outcome.done), outcome.round
+        return [
+            Task(
+                client=part.name,
+                round=round_,
+                cut=part.cut,
+                seed=derive_seed(self.train.seed, "layers", round_, part.name),
+                lr=self.train.learning_rate(round_),
+                samples=self.client(part.name).samples,
+            )
+            for part in outcome.parts
+            if part.name in done
+        ]
+
+    def job(self) -> Job:
+        """What all sessions share."""
+        return Job(
+            model=self.model, loss=self.loss, optimizer=find_optimizer(self.train), batches=self.batches
+        )
+
+    def batches(self, task: Task) -> Iterable[Batch]:
+        """The mini-batches of a session, made one at a time."""
+        return self.batches_of(task, self.data.train, self.partition[task.client].train)
+
+    def batches_of(self, task: Task, samples: Samples, held: Indices) -> Iterable[Batch]:
+        """The same from other samples, of which the client holds those at these positions."""
+        mine = self.session.of(self.client(task.client))
+        positions = batches(
+            held,
+            batch_size=mine.batch_size,
+            seed=self.train.seed,
+            round_=task.round,
+            client=task.client,
+            epochs=mine.epochs,
+            steps=mine.steps,
+        )
+        return (self._batch(task, samples, step, chosen) for step, chosen in enumerate(positions))
+
+    def _batch(self, task: Task, samples: Samples, step: int, chosen: Indices) -> Batch:
+        if isinstance(samples, ArraySamples):
+            return samples.batch(chosen, self.train.device)
+        # A dataset of the user's may draw, to augment its samples.
+        with drawn_from(task.seed, step, "samples"):
+            return samples.batch(chosen, self.train.device)
+
+    def test(self) -> "TestBatches":
+        """The test set in mini-batches."""
+        return TestBatches(self.data, self.train.device)
+
+    def fingerprint(self) -> str:
+        """A digest of all that the results of this study follow from; more rounds do not change it."""
+        return text_digest(self.fingerprints())
+
+    def fingerprints(self) -> dict[str, str]:
+        """The digest of each part that the results follow from, by name, to tell where two studies differ."""
+        return dict(self._fingerprints)
+
+    def with_planner(self, planner: str, **options: Any) -> "Study":
+        """The same study under another planner."""
+        return replace(self, planner=planner, planner_options=options)
+
+    @cached_property
+    def _index(self) -> Mapping[str, int]:
+        return {name: k for k, name in enumerate(self.fleet.names)}
+
+    @cached_property
+    def _fingerprints(self) -> Mapping[str, str]:
+        return digests(self)
+
+    @cached_property
+    def truth(self) -> Conditions:
+        """The conditions that the clock runs on."""
+        return Conditions.of(self.conditions, self.train.seed)
+
+
+class TestBatches(Sequence[Batch]):
+    """Mini-batches of the test set, made when asked for."""
+
+    __test__ = False  # not a test case, whatever its name suggests to pytest
+
+    def __init__(self, data: Data, device: str) -> None:
+        self.data, self.device = data, device
+
+    def __len__(self) -> int:
+        return (len(self.data.test) + TEST_BATCH - 1) // TEST_BATCH
+
+    def __getitem__(self, index: Any) -> Any:
+        start = range(len(self))[index] * TEST_BATCH
+        end = min(start + TEST_BATCH, len(self.data.test))
+        with drawn_from(start, "test samples"):
+            return self.data.test.batch(np.arange(start, end), self.device)
+
+
+def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:
+    names, sizes = list(fleet.names), [int(count) for count in fleet.samples]
+    if isinstance(share_out, DataSettings):
+        return share_out.share_out(data, names, sizes, seed)
+    share_out.check_fits(names, sizes, len(data.train))
+    return share_out
+
+
+def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
+    for client, count in zip(fleet, trained, strict=True):
+        mine = session.of(client)
+        check_session(
+            int(count),
+            batch_size=mine.batch_size,
+            client=client.name,
+            epochs=mine.epochs,
+            steps=mine.steps,
+        )
+
+
+def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
+    inputs, _ = data.train.batch(np.arange(min(2, len(data.train))), str(device))
+    return layered(model, inputs)
+
+
+def _profile(
+    model: Layered, data: Data, session: Session, train: TrainSettings, device: torch.device
+) -> Profile:
+    size = min(session.batch_size, len(data.train))
+    inputs, _ = data.train.batch(np.arange(size), str(device))
+    name = type(model.module).__name__
+    return profile_layered(
+        model,
+        inputs,
+        optimizer=optimizer_kind(train.optimizer, train.momentum),
+        model=name,
+        input=data.input,
+        classes=data.classes,
+    )
+
+
+def _check_state(model: nn.Module) -> None:
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise RunError(
+                f"the model's state has {name!r}, which is {type(value).__name__}, but only tensors can be "
+                "averaged over clients: keep it in a buffer, or out of the state"
+            )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise RunError(
+            "the model has no parameter that requires a gradient, so that there is nothing to train: "
+            "set requires_grad for one at least"
+        )
+
+
+def _check_rounds(fleet: Fleet, train: TrainSettings) -> None:
+    select(fleet.names, train.clients_per_round, seed=train.seed, round_=1)
+    if train.quorum > len(fleet):
+        raise RunError(f"quorum is {train.quorum}, but there are {len(fleet)} clients; use at most that many")

@@ -1,0 +1,94 @@
+"""Is it true here? The same rounds as FedAvg, with a plan's cuts and with random cuts, bit for bit."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from cutwater.federate.executor import Engine
+from cutwater.federate.loop import Step, rounds, start
+from cutwater.federate.study import Study
+from cutwater.plan.fleet import NO_LIMIT
+from cutwater.train.aggregate import raw_bytes
+
+REFERENCE = "fedavg"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One round, trained in several ways."""
+
+    round: int
+    clients: tuple[str, ...]
+    """Whose updates count."""
+    digests: Mapping[str, str]
+    """SHA-256 of the global weights by the way they were trained, FedAvg first."""
+    cuts: Mapping[str, tuple[int, ...]]
+    """The clients' cuts by the same names, in the same order."""
+    differs: Mapping[str, str]
+    """The first tensor that is not FedAvg's, by the way it was trained; empty where all bits agree."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every way gave the same bits."""
+        return not self.differs
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {
+            "round": self.round,
+            "agrees": self.agrees,
+            "clients": list(self.clients),
+            "weights_sha256": dict(self.digests),
+            "cuts": {name: list(cuts) for name, cuts in self.cuts.items()},
+            "differs": dict(self.differs),
+        }
+
+
+def verify(study: Study, engine: Engine, last: int, seed: int = 0) -> Iterator[Check]:
+    """Train rounds 1 to ``last`` as FedAvg, by the study's planner and with random cuts, side by side.
+
+    A deadline would let other clients through than FedAvg's slower clock, and training on others is no
+    difference of cutting: here every round waits for all, and nobody is selected in excess. Nobody drops out
+    either, because a round in which nobody trains shows nothing. FedAvg trains whole models where a client's
+    limits forbid it, because it is only the reference.
+    """
+    patient = replace(
+        study,
+        train=replace(study.train, deadline=None, over_selection=0.0, quorum=1),
+        conditions=replace(study.conditions, dropout=0.0),
+    )
+    unlimited = study.fleet.replace(memory=NO_LIMIT, min_cut=np.ones(len(study.fleet)), forbidden={})
+    ways = {
+        REFERENCE: replace(patient, fleet=unlimited).with_planner("fedavg"),
+        f"{study.planner} plan": patient,
+        "random cuts": patient.with_planner("random", seed=seed),
+    }
+    runs = {name: rounds(way, engine, start(way), last) for name, way in ways.items()}
+    # Each generator holds one model, and all stand at the same round.
+    for steps in zip(*runs.values(), strict=True):
+        yield _compare(dict(zip(runs, steps, strict=True)))
+
+
+def _compare(steps: Mapping[str, Step]) -> Check:
+    reference = steps[REFERENCE]
+    differs = {}
+    for name, step in steps.items():
+        for key, tensor in step.progress.state.items():
+            if not _same_bits(tensor, reference.progress.state[key]):
+                differs[name] = key
+                break
+    return Check(
+        round=reference.record.round,
+        clients=reference.record.clients,
+        digests={name: step.record.weights_sha256 for name, step in steps.items()},
+        cuts={name: tuple(part.cut for part in step.outcome.parts) for name, step in steps.items()},
+        differs=differs,
+    )
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors have the same bytes; -0 is not 0 here, and NaN is itself."""
+    return torch.equal(raw_bytes(left), raw_bytes(right))

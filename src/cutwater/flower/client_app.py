@@ -1,0 +1,73 @@
+"""The ClientApp: says who it is, and trains one session a message.
+
+A node's config names its client (``client="c3"``); in simulation the partition-id counts through the fleet.
+Its data is its part of the scenario's, or what a loader of its own returns: a map-style dataset of this
+client's samples, from ``loader="package.module:function"`` in its config.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from cutwater.base.errors import CutwaterError, RunError
+from cutwater.base.memory import keep_freed_memory
+from cutwater.flower.run_config import Settings
+
+
+def client_app(beside: str | Path) -> ClientApp:
+    """The ClientApp of an app whose files are in this folder."""
+    app, folder = ClientApp(), Path(beside)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        began = time.monotonic()
+        try:
+            settings = Settings.of(context.run_config, folder)
+            who = ConfigRecord({"client": client_name(context.node_config, settings)})
+        except CutwaterError as error:
+            return Message(failure(error), reply_to=message)
+        who["seconds"] = time.monotonic() - began
+        return Message(RecordDict({"who": who}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        began = time.monotonic()
+        # Imported here, because a node that is asked who it is has no use for torch.
+        from cutwater.flower.answer import answer
+
+        keep_freed_memory()
+        try:
+            settings = Settings.of(context.run_config, folder)
+            name = client_name(context.node_config, settings)
+            records = answer(message.content, name, context.node_config, settings, began=began)
+        except CutwaterError as error:
+            records = failure(error)
+        return Message(records, reply_to=message)
+
+    return app
+
+
+def failure(error: CutwaterError) -> RecordDict:
+    """What a node sends when it can't do what it was asked to."""
+    return RecordDict({"failure": ConfigRecord({"reason": str(error)})})
+
+
+def client_name(node: Mapping[str, Any], settings: Settings) -> str:
+    """Which client of the scenario a node is."""
+    if "client" in node:
+        return str(node["client"])
+    place = node.get("partition-id")
+    if type(place) is not int:
+        raise RunError("the node's config has no client: start it with --node-config 'client=\"c1\"'")
+    from cutwater.scenario.file import load_scenario
+
+    names = load_scenario(settings.scenario).fleet.names
+    if not 0 <= place < len(names):
+        raise RunError(
+            f"partition-id is {place}, but the scenario has {len(names)} clients: start as many nodes"
+        )
+    return names[place]

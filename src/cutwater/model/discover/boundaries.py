@@ -1,0 +1,179 @@
+"""Where a model can be cut (paper, Sec. III-B): the boundaries between its layers.
+
+By default a cut lies between two blocks, where one activation crosses; of the places between the two, it is
+the one where the least crosses. On request it may lie behind any operation, however many tensors cross.
+Values without gradient, such as masks, may cross along. Numbers never do, and neither do the floating-point
+inputs that a later layer would learn from: the data stays on the device.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import compress, pairwise
+from typing import Any
+
+from torch import fx
+
+from cutwater.model.discover.flow import Flow, positions
+from cutwater.model.graph.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The places behind the operations of a graph, as candidates for a cut."""
+
+    flow: Flow
+
+    @cached_property
+    def program(self) -> Program:
+        """The graph with every operation a layer of its own."""
+        return self.flow.program()
+
+    @cached_property
+    def operations(self) -> list[fx.Node]:
+        """Operations in order: the one at place p is the p-th."""
+        return [n for n in self.flow.graph.nodes if n.op not in ("placeholder", "output")]
+
+    @cached_property
+    def crossing(self) -> list[list[fx.Node]]:
+        """What crosses at each place, from 0 on."""
+        return [self.program.frontier(place) for place in range(len(self.operations) + 1)]
+
+    def activations(self, place: int) -> int:
+        """How many tensors with a gradient cross; in a part that has none, how many activations."""
+        crossing = [node for node in self.crossing[place] if node in self.flow.activations]
+        return sum(node in self.flow.facts.learning for node in crossing) or len(crossing)
+
+    def bits(self, place: int) -> int:
+        """How much crosses."""
+        return sum(self.flow.facts.bits(node) for node in self.crossing[place])
+
+    def is_possible(self, place: int) -> bool:
+        """Whether the model can be taken apart here at all."""
+        crossing = self.crossing[place]
+        return (
+            place < self._last_tensor
+            and all(node in self.flow.facts.tensors and node.op != "get_attr" for node in crossing)
+            and any(node in self.flow.activations for node in crossing)
+            and not any(self.flow.data_until.get(node, 0) > place for node in crossing)
+            and not self._is_torn(crossing, place)
+            and all(self.program.can_tell(n, place, crossing) for n in self._numbers_needed(place))
+        )
+
+    def fingerprint(self, place: int) -> Any:
+        """Equal for two places where the same memory crosses and the same parameters are behind."""
+        facts = self.flow.facts
+        memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.crossing[place]}
+        return frozenset(memory), self._targets_until[place]
+
+    @cached_property
+    def _targets_until(self) -> list[int]:
+        """How many of the model's modules and tensors with state the operations up to each place use."""
+        seen: set[str] = set()
+        counts = [0]
+        for node in self.operations:
+            if node in self.flow.stateful:
+                seen.add(str(node.target))
+            counts.append(len(seen))
+        return counts
+
+    def _is_torn(self, crossing: Sequence[fx.Node], place: int) -> bool:
+        """Whether two values that cross share memory that is changed later: apart they would differ."""
+        facts = self.flow.facts
+        later = [n for n in crossing if n in facts.changed_by and self._at[facts.changed_by[n]] > place]
+        touched = {facts.storages[n] for n in later}
+        return sum(facts.storages[n] in touched for n in crossing) > len(touched)
+
+    def _numbers_needed(self, place: int) -> list[fx.Node]:
+        return [number for number, until in self._number_uses.items() if until > place]
+
+    @cached_property
+    def _last_tensor(self) -> int:
+        """The place of the last operation that makes a tensor: behind it, nothing is left to compute."""
+        return max(self._at[node] for node in self.flow.facts.tensors)
+
+    @cached_property
+    def _at(self) -> Mapping[fx.Node, int]:
+        return positions(self.flow.graph)
+
+    @cached_property
+    def _number_uses(self) -> Mapping[fx.Node, int]:
+        """The last place where each number is used for something other than another number."""
+        numbers, program = self.flow.facts.numbers, self.program
+        uses: dict[fx.Node, int] = {}
+        for number in numbers:
+            for user in number.users:
+                if user not in numbers:
+                    known = user in self.flow.replicable
+                    until = program.last_use(user) if known else program.layer(user)
+                    uses[number] = max(uses.get(number, 0), until)
+        return uses
+
+    def segments(self, cuts: Sequence[int]) -> list[list[fx.Node]]:
+        """The operations between the cuts, without those that either side computes for itself."""
+        bounds = pairwise([0, *cuts, len(self.operations)])
+        own = [n not in self.flow.replicable for n in self.operations]
+        return [list(compress(self.operations[a:b], own[a:b])) for a, b in bounds]
+
+
+def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) -> list[tuple[int, int]]:
+    """The places of all cuts, in train and in eval mode; ``blocks`` are None for the finest granularity."""
+    partner = _partners(train, evaluate)
+    possible = [
+        place
+        for place in range(1, len(train.operations))
+        if place in partner
+        and train.is_possible(place)
+        and (evaluate is train or evaluate.is_possible(partner[place]))
+    ]
+    if blocks is not None:
+        possible = _best_between_blocks(train, blocks, possible)
+    return [(place, partner[place]) for place in _distinct(train, possible)]
+
+
+def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Sequence[int]) -> list[int]:
+    calls = [index for index, node in enumerate(places.operations, start=1) if is_block(node, blocks)]
+    chosen = []
+    for low, high in pairwise(calls):
+        between = [p for p in possible if low <= p < high and places.activations(p) == 1]
+        if between:
+            # The latest of equals, so that operations between blocks go with the block before them.
+            chosen.append(min(between, key=lambda place: (places.bits(place), -place)))
+    return chosen
+
+
+def _distinct(places: Places, chosen: Sequence[int]) -> list[int]:
+    """Of neighbours where the same crosses and the same is behind, the last."""
+    kept: dict[Any, int] = {}
+    for place in chosen:
+        kept[places.fingerprint(place)] = place
+    return sorted(kept.values())
+
+
+def _partners(train: Places, evaluate: Places) -> Mapping[int, int]:
+    """For places in the train graph the same place in the eval graph."""
+    one, other = _signature(train.operations), _signature(evaluate.operations)
+    if one == other:
+        return {place: place for place in range(1, len(one) + 1)}
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return {b.a + k + 1: b.b + k + 1 for b in blocks for k in range(b.size)}
+
+
+def _signature(operations: Sequence[fx.Node]) -> list[tuple[str, str]]:
+    return [(node.op, str(getattr(node.target, "__name__", node.target))) for node in operations]
+
+
+def is_block(node: fx.Node, blocks: frozenset[str]) -> bool:
+    """Whether a node calls a block."""
+    return node.op == "call_module" and node.target in blocks
+
+
+def grouped(places: Places, cuts: Sequence[int]) -> Program:
+    """The program with layers between the cuts."""
+    layer_of = {
+        node: 0 if place == 0 else 1 + bisect_left(cuts, place)
+        for node, place in positions(places.flow.graph).items()
+    }
+    return replace(places.program, layer_of=layer_of)

@@ -1,0 +1,117 @@
+"""Example inputs of a model, and variations of them: other batch sizes, other lengths."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from cutwater.base.errors import ModelError
+
+QUIET = {"use_cache": False}
+"""Settings that keep a model from returning what only text generation needs (a cache of keys and values)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """The inputs of one call of a model, each with its name."""
+
+    names: tuple[str, ...]
+    values: tuple[Tensor, ...]
+    keywords: bool
+    """Whether the model takes them by name."""
+    settings: Mapping[str, Any]
+    """What else the model is called with."""
+
+    def call(self, model: Callable[..., Any], values: Sequence[Any] | None = None) -> Any:
+        """Call a model with these inputs, or with others in their place."""
+        values = self.values if values is None else values
+        if self.keywords:
+            return model(**dict(zip(self.names, values, strict=True)), **self.settings)
+        return model(*values, **self.settings)
+
+    @property
+    def batch(self) -> int:
+        """The size of the first dimension of the first input that has one."""
+        return next((value.shape[0] for value in self.values if value.ndim), 1)
+
+    def with_batch(self, size: int) -> "Example":
+        """The same inputs, repeated or cut to another batch size."""
+        rows = torch.arange(size, device="cpu") % max(self.batch, 1)
+        return self._map(lambda v: v[rows.to(v.device)] if v.ndim and v.shape[0] == self.batch else v)
+
+    def shortened(self) -> "Example | None":
+        """The same inputs with shorter sequences or smaller pictures; None where there are neither."""
+        longest = max((v.shape[1] for v in self.values if v.ndim > 1 and _is_index(v)), default=1)
+        if longest > 2:
+            return self._map(lambda v: v[:, :-1] if v.ndim > 1 and v.shape[1] == longest else v)
+        if any(v.ndim == 4 and min(v.shape[2:]) > 1 for v in self.values):
+            return self._map(lambda v: v[..., : v.shape[2] // 2, : v.shape[3] // 2] if v.ndim == 4 else v)
+        return None
+
+    def is_like(self, other: "Example") -> bool:
+        """Whether two examples have the same shapes but for the batch size."""
+        return [v.shape[1:] for v in self.values] == [v.shape[1:] for v in other.values]
+
+    def flipped(self) -> "Example":
+        """Other contents of the same shapes: every input reversed in all dimensions."""
+        return self._map(lambda v: v.flip(tuple(range(v.ndim))))
+
+    def on(self, device: torch.device) -> "Example":
+        """The same inputs on the model's device."""
+        return self._map(
+            lambda v: torch.empty_like(v, device=device) if device.type == "meta" else v.to(device)
+        )
+
+    def describe(self) -> str:
+        """Names and shapes, for messages."""
+        return ", ".join(
+            f"{name} of shape {'×'.join(map(str, v.shape)) or '()'}"
+            for name, v in zip(self.names, self.values, strict=True)
+        )
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Example":
+        return replace(self, values=tuple(change(value) for value in self.values))
+
+
+def read_example(module: nn.Module, example_inputs: Any) -> Example:
+    """Inputs as a user gives them: a tensor, a tuple of them, or a dict by keyword."""
+    keywords = isinstance(example_inputs, Mapping)
+    given = (
+        tuple(example_inputs.values())
+        if keywords
+        else tuple(example_inputs)
+        if isinstance(example_inputs, (tuple, list))
+        else (example_inputs,)
+    )
+    if not given or not all(isinstance(value, Tensor) for value in given):
+        kinds = ", ".join(type(value).__name__ for value in given) or "nothing"
+        raise ModelError(
+            f"the example inputs are {kinds}, but must be a tensor, a tuple of tensors, or a dict of "
+            f"tensors by the names that {type(module).__name__}.forward gives them"
+        )
+    lazy = (UninitializedParameter, UninitializedBuffer)
+    if any(isinstance(tensor, lazy) for tensor in (*module.parameters(), *module.buffers())):
+        raise ModelError(
+            f"{type(module).__name__} has parameters without a shape: run it once on the example first"
+        )
+    names = tuple(map(str, example_inputs)) if keywords else _positional_names(module, len(given))
+    accepted = inspect.signature(module.forward).parameters
+    settings = {key: value for key, value in QUIET.items() if key in accepted and key not in names}
+    example = Example(names, given, keywords, settings)
+    tensor = next(iter([*module.parameters(), *module.buffers()]), None)
+    return example if tensor is None else example.on(tensor.device)
+
+
+def _positional_names(module: nn.Module, count: int) -> tuple[str, ...]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(module.forward).parameters.values()
+    names = [p.name for p in parameters if p.kind in kinds][:count]
+    return tuple(names + [f"input_{index}" for index in range(len(names), count)])
+
+
+def _is_index(value: Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex())

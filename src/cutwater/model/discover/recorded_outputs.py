@@ -1,0 +1,93 @@
+"""What blocks returned when the model ran for real, so that tracing need not run them.
+
+torch.export wants the shape of a block's result for sizes that may vary. Several real runs tell it at once,
+and for blocks that decide by their data they alone can: a size that never changed is a constant, and one that
+changed as a size of the block's input did is that size.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.model.discover.example import Example
+from cutwater.model.discover.unchanged import in_mode, untouched
+from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
+
+Shapes = list[torch.Size]
+
+
+class ForgottenError(Exception):
+    """Real runs don't tell what a block returns."""
+
+
+@dataclass
+class Recalled:
+    """One call of a block, in one run after the other."""
+
+    inputs: list[Shapes] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+
+    def like(self, tensors: Sequence[Tensor]) -> Any:
+        """A result of the shape that these inputs would give, without contents."""
+        plain = [leaves_in(map_tensors(lambda _: None, output), object) for output in self.outputs]
+        if any(leaves != plain[0] for leaves in plain):
+            raise ForgottenError("a block returns values other than tensors that vary")
+        runs = iter(zip(*map(tensors_in, self.outputs), strict=True))
+
+        def make(seen: Tensor) -> Tensor:
+            shapes = [tensor.shape for tensor in next(runs)]
+            return _empty(
+                seen, [self._size(sizes, tensors) for sizes in zip(*shapes, strict=True)], tensors[0]
+            )
+
+        return map_tensors(make, self.outputs[0])
+
+    def _size(self, seen: tuple[int, ...], tensors: Sequence[Tensor]) -> Any:
+        if len(set(seen)) == 1:
+            return seen[0]
+        for index, tensor in enumerate(tensors):
+            for dim in range(tensor.ndim):
+                if tuple(shapes[index][dim] for shapes in self.inputs) == seen:
+                    return tensor.shape[dim]
+        raise ForgottenError(f"a block returns a size of {seen[0]} that is no size of its inputs")
+
+
+def _empty(seen: Tensor, sizes: Sequence[Any], source: Tensor) -> Tensor:
+    """A tensor of the given sizes with the dimensions in memory as they were seen."""
+    order = sorted(range(seen.ndim), key=lambda dim: seen.stride()[dim], reverse=True)
+    dense = source.new_empty([sizes[dim] for dim in order], dtype=seen.dtype)
+    return dense.permute([order.index(dim) for dim in range(seen.ndim)])
+
+
+def recall(
+    module: nn.Module, blocks: frozenset[str], examples: Sequence[Example], training: bool
+) -> dict[str, list[Recalled]]:
+    """Run a model on each example and note what goes into its blocks and what comes out, call by call."""
+    found: dict[str, list[Recalled]] = defaultdict(list)
+    for example in examples:
+        with untouched(module), in_mode(module, training), torch.no_grad():
+            counts: dict[str, int] = defaultdict(int)
+            for path in blocks:
+                _listen(module.get_submodule(path), path, found, counts)
+            example.call(module)
+    return found
+
+
+def _listen(block: nn.Module, path: str, found: dict[str, list[Recalled]], counts: dict[str, int]) -> None:
+    original = block.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        if counts[path] == len(found[path]):
+            found[path].append(Recalled())
+        call = found[path][counts[path]]
+        counts[path] += 1
+        call.inputs.append([tensor.shape for tensor in tensors_in((args, kwargs))])
+        call.outputs.append(map_tensors(lambda tensor: tensor.detach(), output))
+        return output
+
+    block.forward = forward

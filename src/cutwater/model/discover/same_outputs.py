@@ -1,0 +1,144 @@
+"""A traced model is only used if it computes what the model computes, bit for bit."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.base.errors import ModelError
+from cutwater.model.discover.example import Example
+from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
+from cutwater.model.graph.nested import tensors_in
+from cutwater.model.graph.program import Forward
+
+Result = dict[str, Tensor | None]
+
+ROUNDING = 1e-4
+"""How far a result may lie from another kernel's, relative to its size."""
+
+
+class MismatchError(Exception):
+    """What a traced model does otherwise than the model itself."""
+
+
+def verify(
+    module: nn.Module,
+    evaluate: Forward,
+    train: Forward,
+    examples: Sequence[Example],
+    *,
+    blind: bool = False,
+) -> bool:
+    """Compare traced forwards with the model's own: outputs, running statistics and gradients.
+
+    Both draw from the same generator, so dropout has to agree as well. The answer is whether all bits are the
+    same; the same function by another of torch's kernels differs by rounding. More than that is an error. A
+    model without contents is compared by shapes, or not at all (``blind``) if it wants to see some.
+    """
+    exact = True
+    for training, traced in ((True, train), (False, evaluate)):
+        for index, example in enumerate(examples):
+            where = f"in {'train' if training else 'eval'} mode with a batch of {example.batch}"
+            learns = training and index == 0
+            try:
+                expected = None if blind else run(module, partial(example.call, module), training, learns)
+            except Exception:
+                if index == 0:
+                    raise
+                continue  # a variation of the example that the model itself refuses
+            try:
+                result = run(module, partial(traced, module, *example.values), training, learns)
+            except Exception as error:
+                raise MismatchError(f"the traced forward fails {where}: {first_line(error)}") from error
+            exact &= expected is None or _compare(result, expected, where)
+    return exact
+
+
+def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool) -> Result:
+    """Outputs, buffers and (if asked for) gradients of one forward; the model is left as it was."""
+    with untouched(module), in_mode(module, training), torch.enable_grad():
+        torch.manual_seed(0)
+        outputs = tensors_in(call())
+        result: Result = {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
+        result |= {f"buffer {name}": value.detach().clone() for name, value in module.named_buffers()}
+        loss = _loss(outputs)
+        if learns and loss is not None:
+            learned = {name: p for name, p in module.named_parameters() if p.requires_grad}
+            found = torch.autograd.grad(loss, list(learned.values()), allow_unused=True)
+            result |= {f"gradient of {name}": g for name, g in zip(learned, found, strict=True)}
+    return result
+
+
+def _loss(outputs: Sequence[Tensor]) -> Tensor | None:
+    """A number that every output with a gradient has a part in."""
+    parts = [value.abs().square().sum() for value in outputs if value.requires_grad]
+    return torch.stack(parts).sum() if parts else None
+
+
+def _compare(result: Result, expected: Result, where: str) -> bool:
+    """Whether results are equal; an error if they are further apart than rounding."""
+    if result.keys() != expected.keys():
+        raise MismatchError(f"the traced forward returns something else {where}")
+    exact = True
+    for name, value in expected.items():
+        found = result[name]
+        if found is None or value is None:
+            equal = close = found is value
+        else:
+            equal = _equal(found, value)
+            close = equal or _is_close(found, value, _scale(expected, name))
+        if not close:
+            raise MismatchError(f"{name} differs {where}")
+        exact &= equal
+    return exact
+
+
+def _equal(value: Tensor, expected: Tensor) -> bool:
+    if value.shape != expected.shape or value.dtype != expected.dtype:
+        return False
+    if expected.is_meta or value.is_meta:
+        return True
+    return torch.allclose(value, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def _is_close(value: Tensor, expected: Tensor, scale: float) -> bool:
+    if value.shape != expected.shape or value.dtype != expected.dtype:
+        return False
+    finite = torch.equal(value.isfinite(), expected.isfinite())
+    return finite and _norm(value.double() - expected.double()) <= ROUNDING * scale
+
+
+def _scale(results: Result, name: str) -> float:
+    """The size of the largest result of a kind: a gradient that should be zero is all rounding."""
+    kind = name.split(maxsplit=1)[0]
+    return max(_norm(v) for n, v in results.items() if v is not None and n.split()[0] == kind)
+
+
+def _norm(value: Tensor) -> float:
+    return float(value.double().nan_to_num(0, 0, 0).norm())
+
+
+def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (True, False)) -> None:
+    """Refuse a model that fails on its example, or whose random numbers no seed of torch controls."""
+    for training in modes:
+        with untouched(module), in_mode(module, training), torch.no_grad():
+            before = outside_state()
+            try:
+                example.call(module)
+            except Exception as error:
+                raise ModelError(
+                    f"{type(module).__name__} fails on {example.describe()}: {first_line(error)}"
+                ) from error
+            if outside_state() != before:
+                raise ModelError(
+                    f"{type(module).__name__} draws from the random generators of Python or NumPy in its "
+                    "forward, which differ on every device: use torch's, such as torch.rand"
+                )
+
+
+def first_line(error: BaseException) -> str:
+    """The message of an error in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,1 +1,0 @@
-"""How the layers of any nn.Module are found: what :mod:`cutwater.model.discover` is made of."""

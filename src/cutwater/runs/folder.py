@@ -1,0 +1,232 @@
+"""A run on disk (docs/run-folder.md): what was asked, what was planned, how it went, where it stands."""
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from cutwater.base.errors import RunError
+from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
+from cutwater.runs import checkpoint
+from cutwater.runs import metrics
+from cutwater.federate.loop import Progress, Step, start
+from cutwater.federate.study import Study
+
+FORMAT = "cutwater.run"
+VERSION = 1
+
+
+_OWN = (
+    *("run.json", "scenario.toml", "profile.json", "metrics.jsonl", "plans", "rounds", "checkpoints"),
+    *(".run", ".scenario", ".profile", ".lock", "tensorboard"),
+)
+"""What a run writes, before its first round is done and in the middle of writing."""
+
+
+class RunFolder:
+    """The folder of one run. Open it with :func:`open_run`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until :meth:`close`, or until this one ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunError(f"{self.path} can't be written: {error.strerror or error}") from error
+        try:
+            # A lock of the process, not of the file: forked workers that outlive a kill do not hold it.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise RunError(
+                f"{self.path} is being trained in by another process: wait until it is done, end it, or name "
+                "another folder"
+            ) from error
+
+    def close(self) -> None:
+        """Let other processes train in this folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def metrics(self) -> Path:
+        """metrics.jsonl."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the newest weights are."""
+        return self.path / "checkpoints"
+
+    def has_rounds(self) -> bool:
+        """Whether anything of a round is here, be it that its checkpoint was lost."""
+        told = self.metrics.is_file() and self.metrics.stat().st_size > 0
+        return told or any(self.checkpoints.glob("round-*")) or any(self._stories())
+
+    def save(self, step: Step) -> None:
+        """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
+        number = step.progress.round
+        write_json(self.path / "plans" / f"{number:05d}.json", step.outcome.plan.to_json())
+        write_json(self.path / "rounds" / f"{number:05d}.json", step.outcome.to_json())
+        metrics.append(self.metrics, step.record.to_json())
+        after = step.progress
+        state = {
+            "virtual_seconds": after.virtual_seconds,
+            "wall_seconds": after.wall_seconds,
+            "estimates": after.estimates.to_json(),
+        }
+        checkpoint.save(self.checkpoints, checkpoint.Checkpoint(number, after.state, state))
+
+    def progress(self, study: Study) -> tuple[Progress, tuple[str, ...]]:
+        """Where the run stands, and a sentence for every damaged checkpoint that was passed over."""
+        first = start(study)
+        found = checkpoint.load_newest(self.checkpoints)
+        if found is None:
+            self._check_nothing_lost()
+            metrics.cut_back(self.metrics, 0)
+            return first, ()
+        kept = found.checkpoint
+        _check_fits(self.checkpoints, kept, study)
+        metrics.cut_back(self.metrics, kept.round)
+        progress = Progress(
+            round=kept.round,
+            state={name: tensor.to(first.state[name].device) for name, tensor in kept.weights.items()},
+            estimates=first.estimates.resumed(kept.state["estimates"]),
+            virtual_seconds=kept.state["virtual_seconds"],
+            wall_seconds=kept.state["wall_seconds"],
+        )
+        return progress, found.notes
+
+    def _stories(self) -> list[Path]:
+        return [path for path in (self.path / "rounds").glob("*.json") if path.stem.isdigit()]
+
+    def _check_nothing_lost(self) -> None:
+        """Where no checkpoint is, at most the first round was on its way to disk when a kill came."""
+        rows = [row["round"] for row in metrics.read(self.metrics)]
+        last = max([*rows, *(int(path.stem) for path in self._stories())], default=0)
+        if last > 1:
+            raise RunError(
+                f"{self.path} holds {last} rounds, but no checkpoint in {self.checkpoints} to go on from: "
+                "put the newest back, or name another folder"
+            )
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    study: Study,
+    *,
+    resume: bool = False,
+    scenario: str | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> RunFolder:
+    """Begin a run in a folder, or go on with the one that is there."""
+    folder = RunFolder(path)
+    # A run that never finished a round (its planner had no plan, say) is begun anew.
+    begun = folder.has_rounds()
+    if begun and not (folder.path / "run.json").exists():
+        raise RunError(f"{path} holds rounds of a run whose run.json is missing: name another folder")
+    if begun and not resume:
+        raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
+    if not begun:
+        _refuse_other_files(folder.path)
+    folder.lock()
+    try:
+        if folder.has_rounds() != begun:
+            raise RunError(f"{path} was begun by another process at the same time: name another folder")
+        if begun:
+            _check_same(folder, study)
+        else:
+            _describe(folder, study, scenario, about or {})
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _check_same(folder: RunFolder, study: Study) -> None:
+    description = folder.path / "run.json"
+    known = check_document(read_json(description), FORMAT, VERSION, str(description))
+    if known.get("fingerprint") != study.fingerprint():
+        what = _difference(known.get("parts"), study)
+        raise RunError(
+            f"{folder.path} holds a run of another scenario ({what}), which can't be resumed with this one: "
+            "name another folder, or use the scenario.toml in it"
+        )
+
+
+def _difference(known: object, study: Study) -> str:
+    """What a run's description and a study do not agree in."""
+    parts = study.fingerprints()
+    differ = [name for name in parts if isinstance(known, dict) and known.get(name) != parts[name]]
+    if not differ:
+        return "or of another release"
+    # The first are what a person writes; the rest (weights, say) mostly follows from it.
+    text = f"they differ in {', '.join(differ[:3])}{' …' if differ[3:] else ''}"
+    if "train.horizon" in differ:
+        text += (
+            f"; to train longer, set horizon to the rounds over which its {study.train.schedule} runs down"
+        )
+    return text
+
+
+def _check_fits(where: Path, kept: checkpoint.Checkpoint, study: Study) -> None:
+    shapes = [
+        {name: tensor.shape for name, tensor in state.items()} for state in (kept.weights, study.initial)
+    ]
+    if shapes[0] != shapes[1]:
+        raise RunError(
+            f"the checkpoint of round {kept.round} in {where} is of another model: put this run's own there, "
+            "or name another folder"
+        )
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    found = {"python": platform.python_version()}
+    for name in ("cutwater", "torch", "numpy", "flwr"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapping[str, Any]) -> None:
+    if scenario is not None:
+        write_atomically(folder.path / "scenario.toml", scenario.encode())
+    write_json(folder.path / "profile.json", study.profile.to_json())
+    body = {
+        "fingerprint": study.fingerprint(),
+        "parts": study.fingerprints(),
+        "planner": study.planner,
+        "planner_options": dict(study.planner_options),
+        "model": study.profile.model,
+        "data": study.data.name,
+        "clients": len(study.fleet),
+        "server_compute": study.server.compute,
+        "seed": study.train.seed,
+        "versions": versions(),
+        **about,
+    }
+    # The description comes last: where it stands, the rest of the folder's beginning does too.
+    write_json(folder.path / "run.json", document(FORMAT, VERSION, body))
+
+
+def _refuse_other_files(path: Path) -> None:
+    if path.is_file():
+        raise RunError(f"{path} is a file, but a run needs a folder: name another")
+    # What a kill in the middle of the beginning leaves behind is no obstacle.
+    strange = [item.name for item in path.glob("*") if not item.name.startswith(_OWN)]
+    if strange:
+        raise RunError(f"{path} holds {min(strange)!r} and no run: name an empty or new folder")

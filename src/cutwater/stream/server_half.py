@@ -1,0 +1,68 @@
+"""The server's half of the model as the stream sees it: what it is asked, what it answers, how it went."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from cutwater.stream.refusal import RefusedError
+from cutwater.train.step import Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who is being trained with: what the server's half is told at every step."""
+
+    id: str
+    run: str
+    round: int
+    client: str
+    cut: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the server's half makes of a step."""
+
+    gradients: Tensors
+    """G, one for each expected gradient; kept for a resend until the next step, so not to be written to."""
+    loss: float
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What the client should know besides: seconds of a stage, say."""
+    unused: tuple[int, ...] = ()
+    """Places of gradients that are zero because the loss does not depend on what they are gradients of."""
+    rest: Callable[[], object] | None = None
+    """What can wait until the reply is out: called then, but in any case before the next step or the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """How a session went."""
+
+    session: Session
+    steps: int
+    """Steps that took effect."""
+    samples: int
+    bytes_up: int
+    bytes_down: int
+    openings: int
+    """Connections it took; 0 if the client never came, 1 if nothing was lost."""
+    seconds: Mapping[str, float]
+    """Of all steps: ``up`` from a step's first frame to its last, ``server`` in its half, ``down``."""
+    failure: RefusedError | None
+    """Why it did not finish, if it did not."""
+
+
+class ServerHalf(Protocol):
+    """The server's half of the model, for all sessions; called in the server's event loop."""
+
+    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+        """Forward, backward and update (eqs. (6), (7)). Blocking work belongs into a queue, not here.
+
+        Called once for each number, in order. The smashed tensors require gradients where they are expected.
+        They may be kept, but not written to: they lie in what arrived.
+        """
+
+    async def closed(self, session: Session, record: SessionRecord) -> None:
+        """The session is over, one way or another; called once, after its last step has returned."""

@@ -1,0 +1,76 @@
+"""The server's own certificate: made when it starts, pinned by every ticket, never written to disk.
+
+The ticket comes over Flower's authenticated channel, so it can carry the certificate itself: the client
+trusts that one and no other. No authority, no names in DNS, no files.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cutwater.stream.refusal import RefusedError, Status
+
+_SKEW = timedelta(days=1)
+"""Certificates use the wall clock, and devices' clocks are wrong: valid from a day ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A self-signed certificate with its key."""
+
+    name: str
+    """The name it is made out to, whatever address the server has."""
+    certificate: str
+    """PEM; public."""
+    key: bytes = field(repr=False)
+    """PEM; stays in this process."""
+
+    @classmethod
+    def self_signed(
+        cls, name: str | None = None, *, start: datetime | None = None, days: float = 30.0
+    ) -> "Certificate":
+        """A new key and certificate; by default under a random name that no other server has."""
+        name = name or f"{secrets.token_hex(8)}.cutwater.invalid"
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        start = start or datetime.now(UTC) - _SKEW
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(start + _SKEW + timedelta(days=days))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(
+            name=name,
+            certificate=certificate.public_bytes(serialization.Encoding.PEM).decode(),
+            key=key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            ),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, in hex."""
+        return fingerprint(self.certificate)
+
+
+def fingerprint(pem: str) -> str:
+    """SHA-256 of a certificate in PEM, in hex."""
+    try:
+        return x509.load_pem_x509_certificate(pem.encode()).fingerprint(hashes.SHA256()).hex()
+    except ValueError as error:
+        raise RefusedError(Status.UNAUTHENTICATED, f"the certificate can't be read: {error}") from error

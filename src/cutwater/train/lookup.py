@@ -1,0 +1,138 @@
+"""What settings name, found and tried before the first round: device, optimizer, loss."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+import torch
+from torch import nn
+
+from cutwater.base.errors import CutwaterError, RunError, suggest
+from cutwater.base.usercode import find, told
+from cutwater.data.samples import Data
+from cutwater.model.layers import Layered
+from cutwater.scenario.settings import TrainSettings
+from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
+
+_NOT_OPTIONS = {
+    "lr": "the learning rate is lr in [train]: set it there",
+    "name": "the optimizer is named by optimizer in [train]: set it there",
+    "clip_value": "clipping is clip_value in [train]: set it there",
+    "params": "an optimizer gets the parameters of its side of the cut: leave it out",
+}
+"""What ``optimizer_options`` may not have, and why."""
+
+
+def find_device(name: str) -> torch.device:
+    """A device by name, if torch can use it here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no values")
+    except Exception as error:  # a backend that is not installed fails in its own way, and at length
+        text = str(error).partition("\n")[0].partition(". ")[0]
+        raise RunError(
+            f"device {name!r} can't be used here ({text}); use cpu or a device that torch sees"
+        ) from error
+    return device
+
+
+def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
+    """The optimizer for a learning rate; nonsense is refused now, before the first round."""
+    for key, instead in _NOT_OPTIONS.items():
+        if key in train.optimizer_options:
+            raise RunError(
+                f"[train] optimizer_options has {key} = {train.optimizer_options[key]!r}, but {instead}"
+            )
+    for round_ in {1, train.rounds}:
+        train.learning_rate(round_)
+    arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
+
+    @lru_cache(maxsize=1)  # all sessions of a round have the same
+    def at(lr: float) -> MakeOptimizer:
+        return optimizer_factory(train.optimizer, lr, **arguments)
+
+    _try_step(at, train, {key: value for key, value in arguments.items() if value is not None})
+    return at
+
+
+def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, arguments: dict[str, Any]) -> None:
+    """One step on a matrix and a vector: much that an optimizer is given it looks at only then."""
+    parameters = [nn.Parameter(torch.ones(shape, device=train.device)) for shape in ((2, 2), (2,))]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    try:
+        with catch_warnings():
+            simplefilter("ignore")
+            at(train.lr)(parameters).step()
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever an optimizer does with options that are not meant for it
+        raise RunError(
+            f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
+            f"{arguments} ({told(error)}); change them or optimizer in [train]"
+        ) from error
+
+
+def named_loss(name: str) -> Loss:
+    """A loss of torch.nn.functional by name, or a user's own as ``package.module:function``."""
+    if ":" in name:
+        return find(name, "loss", RunError)
+    loss: Loss | None = getattr(nn.functional, name, None)
+    if not callable(loss):
+        known = [key for key in vars(nn.functional) if key.endswith(("_loss", "_entropy"))]
+        hint = suggest(name, known)
+        raise RunError(
+            f"loss {name!r} was not found in torch.nn.functional; {hint}; your own is package.module:function"
+        )
+    return loss
+
+
+def check_loss_is_fixed(loss: Loss) -> None:
+    """Refuse what can't be called, and a loss that would have to be trained itself."""
+    if not callable(loss):
+        raise RunError(
+            f"loss is {loss!r}, but must be a function of output and labels; a name such as 'cross_entropy' "
+            "goes into TrainSettings(loss=...)"
+        )
+    parameters = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    for name, parameter in parameters:
+        if parameter.requires_grad:
+            raise RunError(
+                f"the loss has a parameter {name!r} that requires a gradient, but only the model is trained: "
+                "make it a parameter of the model, or set its requires_grad to False"
+            )
+
+
+def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> None:
+    """Try the loss on two samples, so that one which does not fit is refused before the first round."""
+    whole, _ = model.split(len(model))
+    mode = whole.training
+    inputs, labels = data.train.batch(np.arange(min(2, len(data.train))), str(device))
+    try:
+        with torch.random.fork_rng(devices=[]), catch_warnings():
+            simplefilter("ignore")
+            output = whole.eval()(*inputs)
+            if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
+                data.check_fits(data.input, output.shape[1])
+            value = loss(output, labels)
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's model and loss make of it
+        raise RunError(
+            f"the loss can't be computed from the model's output and the labels of {data.name!r} "
+            f"({told(error)}); choose a loss that fits both"
+        ) from error
+    finally:
+        whole.train(mode)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        what = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise RunError(f"the loss of a mini-batch is {what}, but must be one number: use its mean")
+    if not value.requires_grad:
+        raise RunError(
+            "the loss has no gradient, so that nothing could be learned from it: compute it from the model's "
+            "output with torch, without detach() and item()"
+        )

@@ -1,0 +1,64 @@
+"""Emulation, by a clock of the tests' own."""
+
+import pytest
+
+from cutwater.execute.emulate import Device, Meter, Pacer
+from cutwater.federate.conditions import Condition
+
+
+class Clock:
+    """Time that passes by sleeping, a little more than asked for."""
+
+    def __init__(self, late=0.0):
+        self.now, self.late = 100.0, late
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds + self.late
+
+
+def test_stages_take_as_long_as_they_should_though_every_sleep_is_late():
+    clock = Clock(late=0.01)
+    pacer = Pacer(clock, clock.sleep)
+    for _ in range(100):
+        clock.now += 0.003
+        pacer.hold(0.05, 0.003)
+    assert clock.now - 100 == pytest.approx(100 * 0.05, abs=0.02)
+
+
+def test_a_hiccup_of_the_machine_is_made_up_for():
+    clock = Clock()
+    pacer = Pacer(clock, clock.sleep)
+    clock.now += 1.0
+    pacer.hold(0.1, 1.0)
+    for _ in range(20):
+        pacer.hold(0.1, 0.0)
+    assert clock.now - 100 == pytest.approx(2.1)
+
+
+def test_a_device_takes_flops_over_its_compute_and_bits_over_its_rates():
+    clock = Clock()
+    device = Device(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
+    meter = Meter(device, clock)
+    meter._pacer = Pacer(clock, clock.sleep)
+    meter.rows = 10
+    with meter.watch("client_forward"):
+        clock.now += 0.02
+    with meter.watch("client_backward"):
+        pass
+    meter.carry("smashed_upload", 500, up=True)
+    meter.carry("gradient_download", 500, up=False, taken=0.0)
+    assert meter.seconds == pytest.approx(
+        {"client_forward": 0.1, "client_backward": 0.2, "smashed_upload": 0.5, "gradient_download": 0.25}
+    )
+
+
+def test_without_a_device_nothing_sleeps_and_real_seconds_are_kept():
+    clock = Clock()
+    meter = Meter(clock=clock)
+    with meter.watch("client_forward"):
+        clock.now += 0.5
+    meter.carry("gradient_download", 10**9, up=False, taken=0.25)
+    assert dict(meter.seconds) == {"client_forward": 0.5, "gradient_download": 0.25}

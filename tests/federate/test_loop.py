@@ -1,0 +1,213 @@
+"""Rounds one after the other: what is averaged, what a failed round leaves, what the clock shows."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from small_study import small_clients, small_data, small_model, small_study
+
+from cutwater.base.errors import EngineError, RunError
+from cutwater.data.partition import Partition
+from cutwater.execute.local import LocalEngine, run
+from cutwater.federate.conditions import Conditions
+from cutwater.federate.loop import by_the_clock, mean_test_loss, rounds, start
+from cutwater.plan.problem import Session
+from cutwater.runs.summary import estimate_error, summary, time_to
+from cutwater.train.aggregate import weights_sha256
+from cutwater.train.session import Score, run_session
+
+
+def rows(steps):
+    return [step.record.to_json() for step in steps]
+
+
+def test_survivors_are_averaged_by_their_own_samples():
+    study = small_study(train={"rounds": 1}, conditions={"dropout": 0.5})
+    (step,) = run(study)
+    done = step.outcome.done
+    assert 0 < len(done) < len(study.fleet)
+
+    tasks = study.tasks(step.outcome)
+    assert [task.client for task in tasks] == list(done)
+    states = []
+    for task in tasks:
+        result = run_session(study.job(), task, study.initial)
+        states.append({name: tensor.clone() for name, tensor in result.state.items()})
+    total = sum(task.samples for task in tasks)
+    for name, tensor in step.progress.state.items():
+        if tensor.is_floating_point():
+            weighted = [
+                state[name].double() * task.samples for state, task in zip(states, tasks, strict=True)
+            ]
+            assert torch.equal(tensor, (sum(weighted) / total).float()), name
+
+
+@pytest.mark.parametrize("lost", [math.inf, -math.inf, math.nan])
+def test_a_test_loss_that_is_no_number_is_none(lost):
+    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(2.0, 1, 1, 1)]) == 2.0
+    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(lost, 1, 1, 1)]) is None
+    assert mean_test_loss([]) is None
+
+
+def test_a_round_below_quorum_leaves_the_model_as_it_was_and_training_goes_on():
+    study = small_study(train={"rounds": 6, "quorum": 4}, conditions={"dropout": 0.4})
+    steps = run(study)
+    failed = [step for step in steps if step.record.failed]
+    assert failed
+    assert len(failed) < len(steps)
+    before = weights_sha256(study.initial)
+    for step in steps:
+        assert (step.record.weights_sha256 == before) == (step.record.failed is not None)
+        before = step.record.weights_sha256
+        if step.record.failed:
+            assert step.record.loss is None
+            assert step.record.clients == ()
+            assert step.record.bytes_up == step.record.bytes_down == 0
+            assert step.record.actual_seconds > 0  # a failed round takes its time all the same
+    assert summary(rows(steps)).failed == len(failed)
+
+
+@pytest.mark.parametrize("change", ["constant", "jitter", "markov"])
+@pytest.mark.parametrize("estimate", ["nominal", "average"])
+def test_the_clock_without_training_is_the_clock_of_training(change, estimate):
+    study = small_study(
+        train={"rounds": 5, "clients_per_round": 3, "over_selection": 0.5, "deadline": 0.05},
+        conditions={"change": change, "estimate": estimate, "dropout": 0.1},
+    )
+    trained = [step.record.actual_seconds for step in run(study)]
+    assert [outcome.seconds for outcome in by_the_clock(study, 5)] == trained
+
+
+def test_virtual_time_adds_up_and_the_exact_plan_is_never_slower_than_fedavg():
+    study = small_study(train={"rounds": 5, "clients_per_round": 4})
+    steps = run(study)
+    total = 0.0
+    for step in steps:
+        total += step.record.actual_seconds
+        assert step.record.virtual_seconds == pytest.approx(total)
+    fedavg = list(by_the_clock(study.with_planner("fedavg"), 5))
+    assert all(ours.record.actual_seconds <= whole.seconds for ours, whole in zip(steps, fedavg, strict=True))
+    assert total < sum(outcome.seconds for outcome in fedavg)
+
+
+def test_estimates_follow_what_was_seen():
+    """A fleet whose devices are half as fast as they say is planned better when the planner watches."""
+    trace = {"change": "markov", "degrade": 1.0, "recover": 0.0, "slow_compute": 0.5, "slow_rate": 0.3}
+    errors = {}
+    for estimate in ("nominal", "last", "average", "true"):
+        study = small_study(train={"rounds": 6}, conditions={**trace, "estimate": estimate})
+        outcomes = list(by_the_clock(study, 6))
+        errors[estimate] = [abs(o.plan.latency - o.seconds) / o.seconds for o in outcomes]
+    assert max(errors["true"]) < 1e-9
+    assert max(errors["last"][1:]) < 1e-9
+    assert errors["average"][-1] < 0.5 * errors["average"][0]
+    assert errors["nominal"][-1] == pytest.approx(errors["nominal"][0])
+
+
+def test_a_lone_callback_is_refused_before_the_first_round():
+    with pytest.raises(EngineError, match="must be a list of them"):
+        run(small_study(), callbacks=print)
+
+
+def test_callbacks_see_every_round_and_only_the_last_keeps_its_weights():
+    seen = []
+    steps = run(small_study(), callbacks=[lambda step: seen.append(step.record.round)])
+    assert seen == [1, 2, 3, 4]
+    assert [bool(step.progress.state) for step in steps] == [False, False, False, True]
+    assert weights_sha256(steps[-1].progress.state) == steps[-1].record.weights_sha256
+
+
+def test_watching_sees_every_session_of_every_round():
+    ticks = []
+    run(small_study(train={"rounds": 2, "clients_per_round": 3}), watch=ticks.append)
+    assert [(tick.round, tick.done, tick.sessions) for tick in ticks] == [
+        (round_, done, 3) for round_ in (1, 2) for done in (1, 2, 3)
+    ]
+
+
+def test_the_test_set_is_evaluated_as_often_as_asked_and_at_the_end():
+    steps = run(small_study(train={"rounds": 5, "evaluate_every": 3}))
+    assert [step.record.accuracy is not None for step in steps] == [False, False, True, False, True]
+
+
+def test_a_schedule_changes_the_learning_rate_by_round_for_everybody():
+    study = small_study(train={"schedule": "step", "gamma": 0.5, "every": 1, "lr": 0.08})
+    engine = LocalEngine(study.job(), study.test())
+    rates = [
+        {task.lr for task in study.tasks(step.outcome)} for step in rounds(study, engine, start(study), 3)
+    ]
+    assert rates == [{0.08}, {0.04}, {0.02}]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loss_that_explodes_stops_the_run_and_names_the_client(workers, tmp_path):
+    study = small_study(train={"lr": 1e25, "momentum": 0.0, "optimizer": "sgd", "rounds": 3})
+    with pytest.raises(RunError, match=r"client 'c\d' (is|has).*(nan|inf|finite|at most)"):
+        run(study, tmp_path / "run", workers=workers)
+
+
+def test_training_learns():
+    steps = run(small_study(train={"rounds": 12}, data=small_data(spread=0.3)))
+    assert steps[-1].record.accuracy > 0.9 > steps[0].record.accuracy
+
+
+def test_clients_that_are_not_selected_cost_no_sample_and_no_condition(monkeypatch):
+    clients = [replace(client, rate=None, samples=2) for client in small_clients(60)]
+    study = small_study(
+        clients=clients, session=Session(steps=1, batch_size=2), train={"clients_per_round": 2, "rounds": 2}
+    )
+    asked = {"samples": set(), "conditions": set()}
+    for cls, method, what in ((Partition, "__getitem__", "samples"), (Conditions, "true", "conditions")):
+        _listen(monkeypatch, cls, method, asked[what])
+    selected = {name for step in run(study) for name in step.outcome.done}
+    assert asked["samples"] == selected
+    assert asked["conditions"] == selected
+    assert len(selected) <= 4
+
+
+def _listen(monkeypatch, cls, method, heard):
+    """The real method, with the names of the clients that it is asked about written down."""
+    real = getattr(cls, method)
+
+    def listening(self, client, *more):
+        heard.add(getattr(client, "name", client))
+        return real(self, client, *more)
+
+    monkeypatch.setattr(cls, method, listening)
+
+
+def row(number, virtual, **more):
+    """A line of metrics.jsonl."""
+    line = {
+        "round": number,
+        "virtual_seconds": virtual,
+        "wall_seconds": number,
+        "loss": None,
+        "accuracy": None,
+    }
+    return {**line, "bytes_up": 3, "bytes_down": 4, "weights_sha256": str(number), "lost": {}, **more}
+
+
+def test_summary_of_a_run():
+    made = [
+        row(1, 2.0, loss=2.0, accuracy=0.5, planned_seconds=1.0, actual_seconds=2.0, lost={"x": "late"}),
+        row(2, 6.0, loss=1.0, accuracy=0.9, planned_seconds=3.0, actual_seconds=4.0),
+        row(3, 9.0, planned_seconds=3.0, actual_seconds=3.0, bytes_up=0, bytes_down=0, failed="quorum"),
+    ]
+    result = summary(made)
+    assert (result.rounds, result.failed, result.lost) == (3, 1, 1)
+    assert (result.accuracy, result.best_accuracy, result.loss) == (0.9, 0.9, 1.0)
+    assert (result.virtual_seconds, result.bytes_up, result.bytes_down) == (9.0, 6, 8)
+    assert (result.estimate.mean, result.estimate.worst, result.estimate.worst_round) == (0.25, 0.5, 1)
+    assert time_to(made, 0.8).virtual_seconds == 6.0
+    assert time_to(made, 0.95) is None
+    assert summary([]).rounds == 0
+    assert estimate_error([]) is None
+
+
+def test_an_own_model_needs_no_layers_named():
+    """Study.of takes a plain module; its name and its layers are found."""
+    study = small_study(model=small_model())
+    assert study.profile.model == "Sequential"
+    assert len(study.model) == 4

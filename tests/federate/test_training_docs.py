@@ -1,0 +1,53 @@
+"""The documentation names every setting with its default, and every field of a record."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cutwater.federate.loop import Record
+from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def table(text: str, heading: str) -> dict[str, str]:
+    """The keys of the table below a heading, each with its second column."""
+    start = text.index(heading)
+    section = text[start : text.find("\n## ", start + 1)]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
+
+
+def shown(field: dataclasses.Field) -> str:
+    """A default as the documentation shows it."""
+    if field.name == "mirrors":
+        return "known mirrors"
+    if field.default is dataclasses.MISSING:
+        return f"`{field.default_factory()}`"
+    return "none" if field.default is None else f"`{json.dumps(field.default)}`"
+
+
+@pytest.mark.parametrize(
+    ("settings", "heading"),
+    [
+        (DataSettings, "## `[data]`"),
+        (TrainSettings, "## `[train]`"),
+        (ConditionSettings, "## `[conditions]`"),
+    ],
+)
+def test_every_setting_is_documented_with_its_default(settings, heading):
+    documented = table((DOCS / "training.md").read_text(), heading)
+    assert documented == {field.name: shown(field) for field in dataclasses.fields(settings)}
+
+
+def test_every_field_of_a_record_is_documented():
+    text = (DOCS / "run-folder.md").read_text()
+    documented = {
+        key
+        for line in text.splitlines()
+        if line.startswith("| `")
+        for key in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert documented == {field.name for field in dataclasses.fields(Record)}

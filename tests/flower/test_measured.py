@@ -1,0 +1,78 @@
+"""What the seconds of a session say of a client."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from flower_cases import settings, write_four
+
+from cutwater.flower.measured import observed, phases
+from cutwater.flower.shared_study import study_for
+from cutwater.flower.wire import Report
+from cutwater.plan.latency import PHASES, Phases
+from cutwater.train.session import Task
+from cutwater.train.step import state_bytes
+
+TASK = Task("watch", 1, 2, 0, 0.05, 90)
+SPLIT = Phases(0.5, 1.0, 2.0, 0.1, 0.2, 4.0, 3.0, 0.25)
+PLANNED = replace(SPLIT, model_download=0.7, model_upload=0.8)
+CROSSED = (1000, 500)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return study_for(settings(write_four(tmp_path_factory.mktemp("measured"))))
+
+
+def model_bits(study, cut):
+    """|w^C| as the planner counts it, so that its next prediction is this transfer's time."""
+    return 8 * state_bytes(study.model.split(cut).client.parameters())
+
+
+def report(session, setup):
+    seconds = {name: getattr(SPLIT, name) for name in PHASES}
+    return Report("r1", "watch", 1, 3, 90, 1.25, {**seconds, "session": session, "setup": setup})
+
+
+def test_a_real_models_transfer_is_what_a_message_takes_beyond_the_session_and_an_empty_one():
+    found, timed = phases(report(session=9.0, setup=1.0), PLANNED, 62.0, 2.0, emulated=False)
+    assert timed
+    assert found == replace(SPLIT, model_download=25.0, model_upload=25.0)
+
+
+@pytest.mark.parametrize(("wall", "overhead"), [(10.0, 2.0), (12.0, 2.0), (21.9, 2.0), (1e6, None)])
+def test_one_that_is_lost_in_the_polling_is_taken_as_planned(wall, overhead):
+    found, timed = phases(report(session=9.0, setup=1.0), PLANNED, wall, overhead, emulated=False)
+    assert not timed
+    assert found == replace(SPLIT, model_download=0.7, model_upload=0.8)
+
+
+def test_an_emulated_transfer_has_its_own_seconds():
+    assert phases(report(session=9.0, setup=1.0), PLANNED, 62.0, 2.0, emulated=True) == (SPLIT, True)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_compute_is_the_flops_of_a_session_over_its_seconds(study, timed):
+    found = observed(study, TASK, SPLIT, CROSSED, timed=timed)
+    costs, steps = study.profile.cuts[TASK.cut - 1], 3 * 16
+    flops = steps * (costs.client_forward_flops + costs.client_backward_flops)
+    assert found.compute == pytest.approx(flops / 4.0)
+
+
+def test_the_stream_tells_the_rates_and_so_does_a_model_that_was_timed(study):
+    found = observed(study, TASK, SPLIT, CROSSED, timed=False)
+    assert (found.up, found.down) == (8000 / 2.0, 4000 / 4.0)
+    found, bits = observed(study, TASK, SPLIT, CROSSED, timed=True), model_bits(study, TASK.cut)
+    assert found.up == pytest.approx((8000 + bits) / 2.25)
+    assert found.down == pytest.approx((4000 + bits) / 4.5)
+
+
+def test_without_a_stream_the_model_alone_tells_the_rates_or_nothing_does(study):
+    task = replace(TASK, cut=len(study.model))
+    took = Phases(20.0, 1.0, 0.0, 0.0, 0.0, 0.0, 3.0, 40.0)
+    found, bits = observed(study, task, took, None, timed=True), model_bits(study, task.cut)
+    assert (found.up, found.down) == (pytest.approx(bits / 40), pytest.approx(bits / 20))
+    found = observed(study, task, took, None, timed=False)
+    assert math.isnan(found.up)
+    assert math.isnan(found.down)
+    assert found.compute > 0
