@@ -20,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cutwater.execute.local import run
+from collecting import run
+
 from cutwater.federate.from_scenario import study_of
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.supernodes import LocalFleet

@@ -32,14 +32,17 @@ from torch.nn import functional as F
 
 from cutwater.base.memory import keep_freed_memory
 from cutwater.data.samples import ArraySamples, Data
-from cutwater.execute.local import LocalEngine
-from cutwater.federate.loop import start, train_round
+from cutwater.execute.local import LocalTrainer
+from cutwater.federate.clock import VirtualClock
+from cutwater.federate.loop import play_round, start
+from cutwater.federate.round import plan_round
 from cutwater.federate.study import Study
 from cutwater.model import zoo
 from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Server, Session
 from cutwater.scenario.settings import DataSettings, TrainSettings
+from cutwater.train.session import Task
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
 
 CLIENTS, BATCH, LR, MOMENTUM = 10, 32, 0.01, 0.9
@@ -126,6 +129,12 @@ def study(name: str = MODEL, clients: int = CLIENTS, samples: int = 0) -> Study:
     )
 
 
+def first_tasks(subject: Study) -> tuple[Task, ...]:
+    """What the clients of the first round train."""
+    plan = plan_round(subject, 1, subject.select(1), start(subject).estimates, {})
+    return subject.tasks(1, plan)
+
+
 def in_turns(tasks: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
     """Seconds of each task, run in turns, after one turn that does not count."""
     taken: dict[str, list[float]] = {name: [] for name in tasks}
@@ -180,8 +189,7 @@ class Bare:
     """The same steps with nothing around them: torch as it comes."""
 
     def __init__(self, subject: Study, name: str) -> None:
-        outcome = subject.outcome(1, start(subject).estimates)
-        self.batches = [list(subject.batches(task)) for task in subject.tasks(outcome)]
+        self.batches = [list(subject.batches(task)) for task in first_tasks(subject)]
         self.model = model(name).train()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LR, momentum=MOMENTUM)
 
@@ -238,12 +246,12 @@ class Rounds:
     def __init__(self, subject: Study, workers: int) -> None:
         keep_freed_memory()
         self.study = subject
-        self.engine = LocalEngine(subject.job(), subject.test(), workers)
+        self.engine = VirtualClock(subject, LocalTrainer(subject.job(), subject.test(), workers))
         self.progress = start(subject)
 
     def __call__(self) -> None:
         """The next round."""
-        step = train_round(self.study, self.engine, self.progress, last=1_000, clock=time.monotonic)
+        step = play_round(self.study, self.engine, self.progress, 1_000)
         self.progress = step.progress
 
 
@@ -297,7 +305,7 @@ def _against_flower(name: str, repetitions: int, cores: int, target: float | Non
     try:
         for _ in range(COMPARED):
             rounds()
-        state = rounds.progress.state
+        state = rounds.progress.weights
         theirs, weights = _flower_rounds(name, count, cores)
         _check_same_job(name, state, weights)
         for _ in range(count):
@@ -351,7 +359,7 @@ def _check_same_job(name: str, ours: Mapping[str, torch.Tensor], theirs: Mapping
 def flower_job():
     """Model, study and tasks, made once in each of Flower's worker processes."""
     subject = study()
-    tasks = {task.client: task for task in subject.tasks(subject.outcome(1, start(subject).estimates))}
+    tasks = {task.client: task for task in first_tasks(subject)}
     return model().train(), subject, tasks
 
 

@@ -68,9 +68,9 @@ def main() -> None:
     )
     print(f"{len(study.model)} layers: {', '.join(layer.name for layer in study.model.layers)}")
 
-    def show(step: cutwater.Step) -> None:
-        cuts = ", ".join(f"{part.name} {part.cut}" for part in step.outcome.parts)
-        record = step.record
+    def show(round_: cutwater.Round) -> None:
+        cuts = ", ".join(f"{part.name} {part.cut}" for part in round_.outcome.parts)
+        record = round_.record
         print(
             f"round {record.round}: {record.accuracy:.0%} after {record.virtual_seconds:.1f} s, cuts {cuts}"
         )

@@ -20,7 +20,7 @@ _HOME = {
     "Scenario": "cutwater.scenario.file",
     "Server": "cutwater.plan.problem",
     "Session": "cutwater.plan.problem",
-    "Step": "cutwater.federate.loop",
+    "Round": "cutwater.federate.loop",
     "Study": "cutwater.federate.study",
     "TrainSettings": "cutwater.scenario.settings",
     "build": "cutwater.model.zoo",

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from collecting import run, tasks_done
 
 from cutwater.data.sources import load as load_data
-from cutwater.execute.local import run
 from cutwater.federate.study import Study
 from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Client
@@ -96,7 +96,7 @@ def test_three_rounds_have_the_same_bits(study):
     steps = run(study)
     for step in steps:
         states, weights = [], []
-        for task in study.tasks(step.outcome):
+        for task in tasks_done(study, step.outcome):
             batches = [(images, labels) for (images,), labels in study.batches(task)]
             states.append(naive.session(model, task.cut, batches, lr=LR))
             weights.append(task.samples)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutwater.execute.emulate import Device, Meter, Pacer
+from cutwater.execute.emulate import EmulatedDevice, Meter, Pacer
 from cutwater.federate.conditions import Condition
 
 
@@ -40,7 +40,7 @@ def test_a_hiccup_of_the_machine_is_made_up_for():
 
 def test_a_device_takes_flops_over_its_compute_and_bits_over_its_rates():
     clock = Clock()
-    device = Device(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
+    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
     meter.rows = 10

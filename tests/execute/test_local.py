@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import cutwater
 from cutwater.base.errors import EngineError, RunError
-from cutwater.execute.local import LocalEngine
+from cutwater.execute.local import LocalTrainer
 from cutwater.train.session import Job, Score, Task, evaluate
 from cutwater.train.step import optimizer_factory
 
@@ -71,7 +71,7 @@ def tasks(cuts) -> list[Task]:
 
 
 def trained(cuts, workers: int = 1, **options) -> dict[str, tuple[float, dict[str, torch.Tensor]]]:
-    engine = LocalEngine(job(**options), TestData(), workers)
+    engine = LocalTrainer(job(**options), TestData(), workers)
     try:
         start = model().state_dict()
         return {
@@ -118,7 +118,7 @@ def test_layers_that_work_in_place_give_the_same_bits_on_either_side_of_the_cut(
         layers = [nn.Flatten(), nn.Linear(16, 12), *inner, nn.Linear(12, 3)]
         subject = replace(job(), model=cutwater.layered(nn.Sequential(*layers)))
         state = {name: tensor.clone() for name, tensor in subject.model.module.state_dict().items()}
-        (result,) = LocalEngine(subject, TestData()).sessions(tasks([cut] * 4)[:1], state)
+        (result,) = LocalTrainer(subject, TestData()).sessions(tasks([cut] * 4)[:1], state)
         return dict(result.state)
 
     split, whole = trained_at(cut), trained_at(6)
@@ -148,7 +148,7 @@ def test_a_worker_never_ends_what_it_inherits():
     gc.disable()
     try:
         Inherited(told)
-        engine = LocalEngine(replace(job(), loss=collecting_loss), TestData(), 2)
+        engine = LocalTrainer(replace(job(), loss=collecting_loss), TestData(), 2)
         assert len(list(engine.sessions(tasks([1, 3, 5, 6]), model().state_dict()))) == 4
         engine.close()
     finally:
@@ -162,7 +162,7 @@ def test_a_worker_never_ends_what_it_inherits():
 def test_evaluation_does_not_depend_on_the_number_of_workers():
     scores = []
     for workers in (1, 2, 3):
-        engine = LocalEngine(job(), TestData(), workers)
+        engine = LocalTrainer(job(), TestData(), workers)
         scores.append(engine.evaluate(model().state_dict()))
         engine.close()
     assert scores[0] == scores[1] == scores[2]
@@ -170,7 +170,7 @@ def test_evaluation_does_not_depend_on_the_number_of_workers():
 
 
 def test_a_split_session_counts_what_crosses_the_network():
-    engine = LocalEngine(job(), TestData())
+    engine = LocalTrainer(job(), TestData())
     split, whole = (next(iter(engine.sessions(tasks([cut] * 4), model().state_dict()))) for cut in (2, 6))
     state = sum(t.numel() * t.element_size() for t in model().state_dict().values())
     assert (whole.bytes_up, whole.bytes_down) == (state, state)
@@ -186,7 +186,7 @@ def slow_batches(task: Task):
 
 
 def test_a_killed_worker_is_replaced_and_its_session_done_again():
-    engine = LocalEngine(job(data=slow_batches), TestData(), workers=2)
+    engine = LocalTrainer(job(data=slow_batches), TestData(), workers=2)
     victim = engine.pool.workers[0].process.pid
     threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
     try:
@@ -201,7 +201,7 @@ def test_a_killed_worker_is_replaced_and_its_session_done_again():
 
 
 def test_a_worker_that_dies_while_it_is_idle_is_replaced():
-    engine = LocalEngine(job(), TestData(), workers=2)
+    engine = LocalTrainer(job(), TestData(), workers=2)
     try:
         for worker in engine.pool.workers:
             worker.process.kill()
@@ -225,7 +225,7 @@ def many_tasks() -> list[Task]:
 
 def test_workers_ahead_of_a_slow_reader_overwrite_nothing_and_may_die_meanwhile():
     start, found = model().state_dict(), {}
-    engine = LocalEngine(job(), TestData(), workers=2)
+    engine = LocalTrainer(job(), TestData(), workers=2)
     try:
         for count, result in enumerate(engine.sessions(many_tasks(), start)):
             time.sleep(0.05)  # both workers do what they have and fill their other buffers
@@ -235,7 +235,7 @@ def test_workers_ahead_of_a_slow_reader_overwrite_nothing_and_may_die_meanwhile(
             found[task.client, task.round] = {name: tensor.clone() for name, tensor in result.state.items()}
     finally:
         engine.close()
-    alone = LocalEngine(job(), TestData())
+    alone = LocalTrainer(job(), TestData())
     for result in alone.sessions(many_tasks(), start):
         state = found.pop((result.task.client, result.task.round))
         assert all(torch.equal(state[name], tensor) for name, tensor in result.state.items())
@@ -248,7 +248,7 @@ def test_a_session_that_kills_its_workers_is_named_and_the_engine_stays_of_use()
             os._exit(7)
         return batches(task)
 
-    engine = LocalEngine(job(data=deadly), TestData(), workers=2)
+    engine = LocalTrainer(job(data=deadly), TestData(), workers=2)
     try:
         for _ in range(2):
             with pytest.raises(EngineError, match=r"died 3 times \(exit code 7\) on .*cat"):
@@ -266,7 +266,7 @@ def broken_batches(task: Task):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_loss_that_is_not_a_number_stops_and_names_the_client(workers):
-    engine = LocalEngine(job(data=broken_batches), TestData(), workers)
+    engine = LocalTrainer(job(data=broken_batches), TestData(), workers)
     try:
         with pytest.raises(RunError, match="client 'cat' is nan in round 1, step 0"):
             list(engine.sessions(tasks([1, 2, 3, 6]), model().state_dict()))
@@ -281,7 +281,7 @@ def test_what_a_users_loss_raises_is_one_sentence_that_names_client_and_round(wo
     def failing(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         raise OSError("disk gone\nfor good")
 
-    engine = LocalEngine(replace(job(), loss=failing), TestData(), workers)
+    engine = LocalTrainer(replace(job(), loss=failing), TestData(), workers)
     try:
         with pytest.raises(EngineError, match=r"^client 'ann', round 1: OSError: disk gone$"):
             list(engine.sessions(tasks([1, 2, 3, 6])[:1], model().state_dict()))
@@ -340,7 +340,7 @@ def test_labels_that_name_no_class_of_the_output_have_no_answers(output, labels)
 
 
 def test_closing_leaves_no_process_behind():
-    engine = LocalEngine(job(), TestData(), workers=2)
+    engine = LocalTrainer(job(), TestData(), workers=2)
     processes = [worker.process for worker in engine.pool.workers]
     engine.close()
     assert not any(process.is_alive() for process in processes)
@@ -348,9 +348,9 @@ def test_closing_leaves_no_process_behind():
 
 def test_workers_must_be_positive():
     with pytest.raises(EngineError, match="workers is 0"):
-        LocalEngine(job(), TestData(), 0)
+        LocalTrainer(job(), TestData(), 0)
     with pytest.raises(EngineError, match=r"workers is 2\.5, but must be 1 or more, a whole number"):
-        LocalEngine(job(), TestData(), 2.5)
+        LocalTrainer(job(), TestData(), 2.5)
 
 
 @pytest.mark.parametrize(

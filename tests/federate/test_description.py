@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from collecting import run
 from small_study import small_model, small_study
 from torch import nn
 from torch.nn import functional as F
 
 from cutwater.base.errors import RunError
-from cutwater.execute.local import run
 from cutwater.federate.description import described
 
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from collecting import trained_by
 
 from cutwater.data.custom import from_datasets
 from cutwater.data.samples import Data
-from cutwater.execute.local import LocalEngine
-from cutwater.federate.loop import rounds, start
 from cutwater.federate.study import Study
 from cutwater.model import zoo
 from cutwater.plan.fleet import Client
@@ -58,12 +57,7 @@ def study(model: str, optimizer: str) -> Study:
 
 def train(study_: Study, planner: str, workers: int = 1, **options) -> tuple[list[str], set[int]]:
     """The digest of the global weights after each round, and the cuts that were used."""
-    engine = LocalEngine(study_.job(), study_.test(), workers)
-    planned = study_.with_planner(planner, **options)
-    try:
-        steps = list(rounds(planned, engine, start(study_), ROUNDS))
-    finally:
-        engine.close()
+    steps = trained_by(study_.with_planner(planner, **options), ROUNDS, workers)
     cuts = {part.cut for step in steps for part in step.outcome.parts}
     return [step.record.weights_sha256 for step in steps], cuts
 
@@ -86,8 +80,7 @@ def test_the_plan_changes_the_clock_but_not_the_weights():
     subject = study("vit_tiny", "sgd")
     digests, seconds = [], []
     for planner in ("fedavg", "exact", "greedy"):
-        engine = LocalEngine(subject.job(), subject.test())
-        steps = list(rounds(subject.with_planner(planner), engine, start(subject), 2))
+        steps = trained_by(subject.with_planner(planner), 2)
         digests.append([step.record.weights_sha256 for step in steps])
         seconds.append(steps[-1].record.virtual_seconds)
     assert digests[0] == digests[1] == digests[2]

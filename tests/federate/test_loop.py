@@ -5,17 +5,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from collecting import run, tasks_done, trained_by
 from small_study import small_clients, small_data, small_model, small_study
 
 from cutwater.base.errors import EngineError, RunError
 from cutwater.data.partition import Partition
-from cutwater.execute.local import LocalEngine, run
+from cutwater.execute import local
+from cutwater.federate.clock import clock_only
 from cutwater.federate.conditions import Conditions
-from cutwater.federate.loop import by_the_clock, mean_test_loss, rounds, start
+from cutwater.federate.loop import mean_test_loss
 from cutwater.plan.problem import Session
 from cutwater.runs.summary import estimate_error, summary, time_to
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.session import Score, run_session
+from cutwater.train.session import Score, run_both_sides
 
 
 def rows(steps):
@@ -28,14 +30,14 @@ def test_survivors_are_averaged_by_their_own_samples():
     done = step.outcome.done
     assert 0 < len(done) < len(study.fleet)
 
-    tasks = study.tasks(step.outcome)
+    tasks = tasks_done(study, step.outcome)
     assert [task.client for task in tasks] == list(done)
     states = []
     for task in tasks:
-        result = run_session(study.job(), task, study.initial)
+        result = run_both_sides(study.job(), task, study.initial)
         states.append({name: tensor.clone() for name, tensor in result.state.items()})
     total = sum(task.samples for task in tasks)
-    for name, tensor in step.progress.state.items():
+    for name, tensor in step.progress.weights.items():
         if tensor.is_floating_point():
             weighted = [
                 state[name].double() * task.samples for state, task in zip(states, tasks, strict=True)
@@ -76,7 +78,7 @@ def test_the_clock_without_training_is_the_clock_of_training(change, estimate):
         conditions={"change": change, "estimate": estimate, "dropout": 0.1},
     )
     trained = [step.record.actual_seconds for step in run(study)]
-    assert [outcome.seconds for outcome in by_the_clock(study, 5)] == trained
+    assert [outcome.seconds for outcome in clock_only(study, 5)] == trained
 
 
 def test_virtual_time_adds_up_and_the_exact_plan_is_never_slower_than_fedavg():
@@ -86,7 +88,7 @@ def test_virtual_time_adds_up_and_the_exact_plan_is_never_slower_than_fedavg():
     for step in steps:
         total += step.record.actual_seconds
         assert step.record.virtual_seconds == pytest.approx(total)
-    fedavg = list(by_the_clock(study.with_planner("fedavg"), 5))
+    fedavg = list(clock_only(study.with_planner("fedavg"), 5))
     assert all(ours.record.actual_seconds <= whole.seconds for ours, whole in zip(steps, fedavg, strict=True))
     assert total < sum(outcome.seconds for outcome in fedavg)
 
@@ -97,7 +99,7 @@ def test_estimates_follow_what_was_seen():
     errors = {}
     for estimate in ("nominal", "last", "average", "true"):
         study = small_study(train={"rounds": 6}, conditions={**trace, "estimate": estimate})
-        outcomes = list(by_the_clock(study, 6))
+        outcomes = list(clock_only(study, 6))
         errors[estimate] = [abs(o.plan.latency - o.seconds) / o.seconds for o in outcomes]
     assert max(errors["true"]) < 1e-9
     assert max(errors["last"][1:]) < 1e-9
@@ -107,20 +109,21 @@ def test_estimates_follow_what_was_seen():
 
 def test_a_lone_callback_is_refused_before_the_first_round():
     with pytest.raises(EngineError, match="must be a list of them"):
-        run(small_study(), callbacks=print)
+        local.run(small_study(), callbacks=print)
 
 
-def test_callbacks_see_every_round_and_only_the_last_keeps_its_weights():
+def test_callbacks_see_every_round_and_what_is_returned_is_the_last_weights_and_a_line_for_each():
     seen = []
-    steps = run(small_study(), callbacks=[lambda step: seen.append(step.record.round)])
-    assert seen == [1, 2, 3, 4]
-    assert [bool(step.progress.state) for step in steps] == [False, False, False, True]
-    assert weights_sha256(steps[-1].progress.state) == steps[-1].record.weights_sha256
+    trained = local.run(small_study(), callbacks=[lambda round_: seen.append(round_.record)])
+    assert [record.round for record in seen] == [1, 2, 3, 4]
+    assert trained.records == tuple(seen)
+    assert trained.progress.round == 4
+    assert weights_sha256(trained.progress.weights) == seen[-1].weights_sha256
 
 
 def test_watching_sees_every_session_of_every_round():
     ticks = []
-    run(small_study(train={"rounds": 2, "clients_per_round": 3}), watch=ticks.append)
+    local.run(small_study(train={"rounds": 2, "clients_per_round": 3}), watch=ticks.append)
     assert [(tick.round, tick.done, tick.sessions) for tick in ticks] == [
         (round_, done, 3) for round_ in (1, 2) for done in (1, 2, 3)
     ]
@@ -133,10 +136,7 @@ def test_the_test_set_is_evaluated_as_often_as_asked_and_at_the_end():
 
 def test_a_schedule_changes_the_learning_rate_by_round_for_everybody():
     study = small_study(train={"schedule": "step", "gamma": 0.5, "every": 1, "lr": 0.08})
-    engine = LocalEngine(study.job(), study.test())
-    rates = [
-        {task.lr for task in study.tasks(step.outcome)} for step in rounds(study, engine, start(study), 3)
-    ]
+    rates = [{task.lr for task in tasks_done(study, step.outcome)} for step in trained_by(study, 3)]
     assert rates == [{0.08}, {0.04}, {0.02}]
 
 

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collecting import clocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_study import small_clients, small_study
 
 from cutwater.base.errors import PlanError
+from cutwater.federate.clock import play
 from cutwater.federate.conditions import Condition
-from cutwater.federate.estimates import Estimates
-from cutwater.federate.round import play, under
+from cutwater.federate.round import under
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.fleet import Client
 from cutwater.plan.problem import Problem
@@ -72,7 +73,7 @@ def rounds(draw):
 
 @settings(deadline=None, max_examples=300)
 @given(rounds())
-def test_a_round_by_the_clock(case):
+def test_a_round_clock_only(case):
     """Everything that must hold of any round, checked from the outside."""
     seconds, lost, train = case
     result = outcome(seconds, lost, **train)
@@ -179,7 +180,7 @@ def test_below_quorum_a_round_fails_and_says_how_many_were_done():
 
 def test_the_plan_is_made_on_beliefs_and_the_clock_runs_on_the_truth():
     study = small_study(train={"clients_per_round": 4}, conditions={"change": "jitter", "rate_jitter": 1.0})
-    result = study.outcome(2, Estimates.of(study.conditions))
+    result = clocked(study, 2)
     for part in result.parts:
         assert float(part.planned.total) == pytest.approx(result.plan[part.name].latency)
         assert float(part.actual.total) != pytest.approx(float(part.planned.total))
@@ -192,13 +193,13 @@ def test_the_plan_is_made_on_beliefs_and_the_clock_runs_on_the_truth():
 def test_an_oracle_plans_what_then_happens():
     study = small_study(conditions={"change": "markov", "degrade": 0.5, "estimate": "true"})
     for round_ in (1, 2, 3):
-        result = study.outcome(round_, Estimates.of(study.conditions))
+        result = clocked(study, round_)
         assert result.seconds == pytest.approx(result.plan.latency)
 
 
 def test_conditions_replace_compute_and_rates_and_nothing_else():
     clients = small_clients(2)
-    changed = under(clients, [Condition(1.0, 2.0, 3.0), Condition(4.0, 5.0, 6.0)])
+    changed = under(clients, [Condition(1.0, 2.0, 3.0), Condition(4.0, 5.0, 6.0)], {})
     assert [(c.compute, c.up, c.down) for c in changed] == [(1.0, 2.0, 3.0), (4.0, 5.0, 6.0)]
     for client, other in zip(clients, changed, strict=True):
         assert replace(client, rate=None, compute=1.0, up=1.0, down=1.0) == replace(
@@ -208,7 +209,7 @@ def test_conditions_replace_compute_and_rates_and_nothing_else():
 
 def test_a_round_as_json_tells_planned_from_actual():
     study = small_study(conditions={"change": "jitter", "dropout": 0.3})
-    document = study.outcome(1, Estimates.of(study.conditions)).to_json()
+    document = clocked(study, 1).to_json()
     assert document["format"] == "cutwater.round"
     assert len(document["clients"]) == len(study.fleet)
     for client in document["clients"]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from collecting import run
 from small_study import small_clients, small_data, small_model, small_study
 from torch import nn
 from torch.nn import functional as F
@@ -18,7 +19,7 @@ from cutwater.base.errors import (
 )
 from cutwater.data.custom import from_datasets
 from cutwater.data.partition import Partition
-from cutwater.execute.local import run, sensible_workers, usable_cores
+from cutwater.execute.local import sensible_workers, usable_cores
 from cutwater.plan.problem import Session
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.scenario.settings import DataSettings, TrainSettings

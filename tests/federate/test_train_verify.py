@@ -7,12 +7,12 @@ import torch
 from small_study import small_clients, small_model, small_study
 from torch import nn
 
-from cutwater.execute.local import LocalEngine
+from cutwater.execute.local import LocalTrainer
 from cutwater.federate.verify import verify
 
 
 def checks(study, rounds=2):
-    engine = LocalEngine(study.job(), study.test())
+    engine = LocalTrainer(study.job(), study.test())
     try:
         return list(verify(study, engine, rounds))
     finally:

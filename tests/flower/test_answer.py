@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flower_cases import good_node, grid_of, settings, write_four
+from flower_cases import good_node, grid_of, served, settings, write_four
 from flwr.app import Message
 
 from cutwater.base.errors import CutwaterError
 from cutwater.flower import roster
-from cutwater.flower.answer import answer, own_batches
-from cutwater.flower.server_app import serve
-from cutwater.flower.shared_study import mini_batches, study_for
+from cutwater.flower.node import answer, own_batches
+from cutwater.flower.shared_study import study_for
 from cutwater.train.session import Task
 
 
@@ -46,9 +45,9 @@ def own_node(name, given, config, study=None):
 def test_a_node_trains_on_its_own_data_by_a_loader_named_in_its_config(tmp_path):
     given = settings(write_four(tmp_path, rounds=1))
     loader = {"loader": "own_loader:load"}
-    (step,) = serve(replaced(given, watch=loader), "r1", given)
+    (step,) = served(replaced(given, watch=loader), "r1", given)
     assert step.record.lost == {}
-    (usual,) = serve(grid_of(given), "r1", given)
+    (usual,) = served(grid_of(given), "r1", given)
     assert step.record.weights_sha256 != usual.record.weights_sha256
 
 
@@ -61,18 +60,18 @@ def test_what_a_model_raises_on_a_node_is_told_to_the_server(tmp_path):
     next(study.model.module.children()).register_forward_pre_hook(breaks)
     grid = grid_of(given)
     grid.nodes[11] = own_node("watch", given, {}, study)
-    (step,) = serve(grid, "r1", given)
+    (step,) = served(grid, "r1", given)
     assert set(step.record.lost) == {"watch"}
     assert "client 'watch', round 1: ValueError: no such pixel" in step.record.lost["watch"]
     assert "long story" not in step.record.lost["watch"]
 
 
 def test_a_node_augments_its_own_data_the_same_way_every_time(tmp_path):
-    batches = own_batches("own_loader:Noisy", study_for(settings(write_four(tmp_path))))
+    study = study_for(settings(write_four(tmp_path)))
     task = Task("watch", round=1, cut=1, seed=0, lr=0.1, samples=90)
 
     def images(task):
-        return torch.cat([inputs[0] for inputs, _ in batches(task)])
+        return torch.cat([inputs[0] for inputs, _ in own_batches("own_loader:Noisy", study, task)])
 
     first = images(task)
     torch.manual_seed(3)
@@ -86,7 +85,7 @@ def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tm
         name: {"loader": f"own_loader:{function}"}
         for name, function in {"watch": "failing", "phone": "load", "tablet": "none"}.items()
     }
-    (step,) = serve(replaced(given, **nodes), "r1", given)
+    (step,) = served(replaced(given, **nodes), "r1", given)
     assert "can't load the data of client 'watch' (OSError: no disk)" in step.record.lost["watch"]
     assert "returned 7 samples" in step.record.lost["phone"]
     assert "can't be imported" in step.record.lost["tablet"]
@@ -98,14 +97,14 @@ def test_a_node_with_another_scenario_refuses_to_train(tmp_path):
     other = settings(write_four(tmp_path / "other", rounds=1, dropout=0.5))
     grid = grid_of(given)
     grid.nodes[11] = good_node("watch", other)
-    (step,) = serve(grid, "r1", given)
+    (step,) = served(grid, "r1", given)
     assert "not the server's" in step.record.lost["watch"]
 
 
 def test_mini_batches_are_counted_as_they_are_drawn(tmp_path):
     study = study_for(settings(write_four(tmp_path)))
-    assert mini_batches(study, "watch") == [16, 16, 16]
+    assert study.batch_sizes("watch") == [16, 16, 16]
     own = replace(study, fleet=study.fleet.replace(epochs=[2, 0, 0, 0], batch_size=[20, 0, 0, 0]))
     for name in own.fleet.names:
         task = Task(name, round=1, cut=1, seed=0, lr=0.1, samples=own.client(name).samples)
-        assert mini_batches(own, name) == [len(labels) for _, labels in own.batches(task)]
+        assert own.batch_sizes(name) == [len(labels) for _, labels in own.batches(task)]

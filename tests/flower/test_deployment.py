@@ -5,10 +5,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from collecting import run
 from fleet_faults import connected, descendants
 from flower_cases import settings, trained, write_four
 
-from cutwater.execute.local import run
 from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.flower.shared_study import study_for
@@ -24,7 +24,7 @@ def in_process(tmp_path_factory):
     """SHA-256 after each of two rounds, on this machine alone, with dropout and mixed cuts."""
     given = settings(write_four(tmp_path_factory.mktemp("local"), dropout=0.25))
     steps = run(study_for(given))
-    return [step.record.weights_sha256 for step in steps], steps[-1].progress.state
+    return [step.record.weights_sha256 for step in steps], steps[-1].progress.weights
 
 
 def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_process):

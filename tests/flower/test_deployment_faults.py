@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from collecting import run
 from fleet_faults import Tap, in_session, kill_tree, signal_all, stop_tree, wait_until
 from flower_cases import settings, trained
 
 from cutwater.base.errors import EngineError
-from cutwater.execute.local import run
 from cutwater.fleet import supernodes as fleet_module
 from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.flower.shared_study import study_for
 from cutwater.runs.metrics import read
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.step import state_bytes
+from cutwater.model.traffic import tensor_bytes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
 
@@ -75,7 +75,7 @@ PART = 350_000
 
 ONE_APP = """
 import sys
-from cutwater.flower.answer import answer
+from cutwater.flower.node import answer
 from cutwater.flower.run_config import Settings
 from cutwater.flower.shared_study import study_for
 study_for(Settings(scenario=sys.argv[1]))
@@ -221,7 +221,7 @@ def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_sta
 
 def test_an_upload_that_breaks_off_is_never_aggregated_and_holds_nobody_up(rig, tmp_path):
     scenario, folder = _scenario(tmp_path, rounds=3, deadline=rig.deadline), tmp_path / "run"
-    model = state_bytes(study_for(settings(scenario)).initial.values())
+    model = tensor_bytes(study_for(settings(scenario)).initial.values())
     killed: list[int] = []
     passed, since = 0, 0.0
 

@@ -11,7 +11,6 @@ from cutwater.flower.shared_study import study_for
 from cutwater.flower.wire import Report
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.train.session import Task
-from cutwater.train.step import state_bytes
 
 TASK = Task("watch", 1, 2, 0, 0.05, 90)
 SPLIT = Phases(0.5, 1.0, 2.0, 0.1, 0.2, 4.0, 3.0, 0.25)
@@ -24,9 +23,10 @@ def study(tmp_path_factory):
     return study_for(settings(write_four(tmp_path_factory.mktemp("measured"))))
 
 
-def model_bits(study, cut):
-    """|w^C| as the planner counts it, so that its next prediction is this transfer's time."""
-    return 8 * state_bytes(study.model.split(cut).client.parameters())
+def model(study, task):
+    """Bytes of the model that travel up and down in a round."""
+    down, up = study.job().model_bytes(task)
+    return up, down
 
 
 def report(session, setup):
@@ -53,26 +53,37 @@ def test_an_emulated_transfer_has_its_own_seconds():
 
 @pytest.mark.parametrize("timed", [True, False])
 def test_compute_is_the_flops_of_a_session_over_its_seconds(study, timed):
-    found = observed(study, TASK, SPLIT, CROSSED, timed=timed)
+    found = observed(study, TASK, SPLIT, CROSSED, model(study, TASK) if timed else (0, 0))
     costs, steps = study.profile.cuts[TASK.cut - 1], 3 * 16
     flops = steps * (costs.client_forward_flops + costs.client_backward_flops)
     assert found.compute == pytest.approx(flops / 4.0)
 
 
 def test_the_stream_tells_the_rates_and_so_does_a_model_that_was_timed(study):
-    found = observed(study, TASK, SPLIT, CROSSED, timed=False)
+    found = observed(study, TASK, SPLIT, CROSSED, (0, 0))
     assert (found.up, found.down) == (8000 / 2.0, 4000 / 4.0)
-    found, bits = observed(study, TASK, SPLIT, CROSSED, timed=True), model_bits(study, TASK.cut)
-    assert found.up == pytest.approx((8000 + bits) / 2.25)
-    assert found.down == pytest.approx((4000 + bits) / 4.5)
+    up, down = model(study, TASK)
+    found = observed(study, TASK, SPLIT, CROSSED, (up, down))
+    assert found.up == pytest.approx((8000 + 8 * up) / 2.25)
+    assert found.down == pytest.approx((4000 + 8 * down) / 4.5)
 
 
 def test_without_a_stream_the_model_alone_tells_the_rates_or_nothing_does(study):
     task = replace(TASK, cut=len(study.model))
     took = Phases(20.0, 1.0, 0.0, 0.0, 0.0, 0.0, 3.0, 40.0)
-    found, bits = observed(study, task, took, None, timed=True), model_bits(study, task.cut)
-    assert (found.up, found.down) == (pytest.approx(bits / 40), pytest.approx(bits / 20))
-    found = observed(study, task, took, None, timed=False)
+    up, down = model(study, task)
+    found = observed(study, task, took, (0, 0), (up, down))
+    assert (found.up, found.down) == (pytest.approx(8 * up / 40), pytest.approx(8 * down / 20))
+    found = observed(study, task, took, (0, 0), (0, 0))
     assert math.isnan(found.up)
     assert math.isnan(found.down)
     assert found.compute > 0
+
+
+def test_what_is_priced_is_what_is_counted(study):
+    """The planner's bits of a cut are the bytes that a session's counters and estimates are made of."""
+    costs = study.problem([study.client("watch")]).costs
+    for cut in range(1, len(study.model) + 1):
+        up, down = model(study, replace(TASK, cut=cut))
+        assert 8 * up == costs.bits[cut - 1]
+        assert 8 * down == costs.bits[cut - 1] + costs.once[cut - 1]

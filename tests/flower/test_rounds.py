@@ -1,5 +1,6 @@
 """Rounds over a grid: what counts, what is left out, and that nobody else is harmed by it."""
 
+import itertools
 import json
 import math
 import pickle
@@ -13,23 +14,21 @@ from functools import wraps
 
 import pytest
 import torch
-from flower_cases import good_node, grid_of, node_study, settings, sha256_of, trained, write_four
+from collecting import clocked, run
+from flower_cases import good_node, grid_of, node_study, served, settings, sha256_of, trained, write_four
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch.nn.functional import cross_entropy
 
 from cutwater.base.errors import CutwaterError, RunError
-from cutwater.execute.local import run
-from cutwater.federate.estimates import Estimates
+from cutwater.flower import executor as executor_module
 from cutwater.flower import orders as orders_module
 from cutwater.flower import roster
-from cutwater.flower import rounds as rounds_module
-from cutwater.flower.answer import answer
 from cutwater.flower.client_app import failure
-from cutwater.flower.node import expectation
-from cutwater.flower.server_app import serve
+from cutwater.flower.node import answer
 from cutwater.flower.shared_study import study_for
 from cutwater.flower.wire import read_order
 from cutwater.runs.metrics import read
+from cutwater.serve.device import expectation
 from cutwater.stream.client import StreamClient
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.ticket import Ticket
@@ -121,7 +120,7 @@ def server_study(once):
 
 def test_two_rounds_over_a_grid_have_the_bits_of_two_rounds_in_process(tmp_path):
     given = settings(write_four(tmp_path))
-    over_grid, local = serve(grid_of(given), "r1", given), run(study_for(given))
+    over_grid, local = served(grid_of(given), "r1", given), run(study_for(given))
     for there, here in zip(over_grid, local, strict=True):
         assert there.record.weights_sha256 == here.record.weights_sha256
         assert there.record.loss == here.record.loss
@@ -139,7 +138,7 @@ def test_an_update_with_a_fault_is_left_out_and_named_and_the_others_are_as_with
     what, once, server_study
 ):
     given, without_watch, _ = once
-    (step,) = serve(grid_of(given, watch=TAMPERED[what]), "r1", given, study=server_study)
+    (step,) = served(grid_of(given, watch=TAMPERED[what]), "r1", given, study=server_study)
     assert list(step.record.lost) == ["watch"]
     assert step.record.clients == ("phone", "tablet", "laptop")
     assert step.record.weights_sha256 == without_watch
@@ -147,7 +146,7 @@ def test_an_update_with_a_fault_is_left_out_and_named_and_the_others_are_as_with
 
 def test_a_whole_model_with_nan_is_left_out_too(once, server_study):
     given = once[0]
-    (step,) = serve(grid_of(given, laptop=TAMPERED["NaN"]), "r1", given, study=server_study)
+    (step,) = served(grid_of(given, laptop=TAMPERED["NaN"]), "r1", given, study=server_study)
     assert "not finite" in step.record.lost["laptop"]
     assert step.record.weights_sha256 == sha256_of(given, EVERYBODY[:3])
 
@@ -157,7 +156,7 @@ def test_buffers_that_no_state_dict_holds_are_as_in_process_in_every_round(tmp_p
     own = path.read_text().replace('"cnn"', '"drifting_model:build"')
     path.write_text(own.replace("options = { dropout = 0.0, width = 8 }", ""))
     given = settings(path)
-    over_grid, local = serve(grid_of(given), "r1", given), run(study_for(given))
+    over_grid, local = served(grid_of(given), "r1", given), run(study_for(given))
     assert [step.record.lost for step in over_grid] == [{}] * 3
     assert {part.cut for part in over_grid[0].outcome.parts} > {6}
     assert [step.record.weights_sha256 for step in over_grid] == [
@@ -183,7 +182,7 @@ def overflowing(
 
 def test_a_test_loss_that_overflows_is_none_and_the_round_counts(once, server_study):
     given, _, sha256 = once
-    (step,) = serve(grid_of(given), "r1", given, study=replace(server_study, loss=overflowing))
+    (step,) = served(grid_of(given), "r1", given, study=replace(server_study, loss=overflowing))
     assert step.record.test_loss is None
     assert step.record.accuracy is not None
     assert step.record.weights_sha256 == sha256
@@ -205,7 +204,7 @@ class Impatient:
 def test_a_node_that_never_answers_is_late_at_the_deadline(tmp_path, once):
     given = settings(write_four(tmp_path, rounds=1, more="deadline = 500.0"))
     grid = grid_of(given, watch=lambda records: None)
-    (step,) = serve(grid, "r1", given, clock=Impatient(grid))
+    (step,) = served(grid, "r1", given, clock=Impatient(grid))
     assert "late" in step.record.lost["watch"]
     assert step.record.weights_sha256 == once[1]
     assert step.record.actual_seconds >= 500
@@ -222,7 +221,7 @@ def test_a_late_update_is_refused_as_stale_and_the_next_round_accepts_the_node(t
         return records
 
     grid = grid_of(given, watch=sleepy)
-    steps = serve(grid, "r1", given, clock=Impatient(grid, leap=gate.set))
+    steps = served(grid, "r1", given, clock=Impatient(grid, leap=gate.set))
     after_first = trained(given, EVERYBODY[1:])
     assert "late" in steps[0].record.lost["watch"]
     assert steps[0].record.weights_sha256 == weights_sha256(after_first)
@@ -293,7 +292,7 @@ def test_an_order_a_ticket_or_an_answer_of_an_old_round_counts_for_nothing_in_th
     given = settings(write_four(tmp_path, rounds=2))
     grid = grid_of(given)
     grid.nodes[11] = _replaying(given, what(given))
-    first, second = serve(grid, "r1", given)
+    first, second = served(grid, "r1", given)
     assert first.outcome.parts[0].cut < len(study_for(given).model), "the watch must be split"
     assert first.record.lost == {}
     assert list(second.record.lost) == ["watch"]
@@ -320,7 +319,7 @@ def test_a_ticket_opens_nothing_the_second_time_and_its_first_session_counts_onc
 
     grid = grid_of(given)
     grid.nodes[11] = greedy
-    (step,) = serve(grid, "r1", given, study=server_study)
+    (step,) = served(grid, "r1", given, study=server_study)
     assert [refusal.status for refusal in refusals] == [Status.PERMISSION_DENIED]
     assert "used before" in refusals[0].reason
     assert step.record.lost == {}
@@ -337,7 +336,7 @@ def test_a_node_that_dies_in_its_session_is_left_out(once, server_study):
 
     grid = grid_of(given)
     grid.nodes[11] = die
-    (step,) = serve(grid, "r1", given, study=server_study)
+    (step,) = served(grid, "r1", given, study=server_study)
     assert "killed" in step.record.lost["watch"]
     assert step.record.weights_sha256 == without_watch
 
@@ -350,7 +349,7 @@ def test_labels_out_of_range_end_that_session_alone(once, server_study):
     object.__setattr__(study, "batches", lambda task: ((x, labels + 10) for x, labels in batches(task)))
     grid = grid_of(given)
     grid.nodes[11] = good_node("watch", given, study=study)
-    (step,) = serve(grid, "r1", given, study=server_study)
+    (step,) = served(grid, "r1", given, study=server_study)
     assert "labels" in step.record.lost["watch"]
     assert step.record.weights_sha256 == without_watch
 
@@ -358,7 +357,7 @@ def test_labels_out_of_range_end_that_session_alone(once, server_study):
 def test_below_the_quorum_the_round_fails_and_the_model_is_as_it_was(tmp_path):
     given = settings(write_four(tmp_path, rounds=1, more="quorum = 4"))
     study = study_for(given)
-    (step,) = serve(grid_of(given, watch=TAMPERED["NaN"]), "r1", given, study=study)
+    (step,) = served(grid_of(given, watch=TAMPERED["NaN"]), "r1", given, study=study)
     assert "quorum is 4" in step.record.failed
     assert step.record.weights_sha256 == weights_sha256(study.initial)
 
@@ -367,7 +366,7 @@ def test_without_any_node_rounds_fail_and_say_why(tmp_path):
     given = replace(settings(write_four(tmp_path, rounds=1)), wait=0.1)
     grid = grid_of(given)
     grid.gone = set(grid.nodes)
-    (step,) = serve(grid, "r1", given)
+    (step,) = served(grid, "r1", given)
     assert step.record.failed
     assert set(step.record.lost) == set(EVERYBODY)
 
@@ -376,19 +375,20 @@ def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path
     given = settings(write_four(tmp_path, rounds=3), run_dir=str(tmp_path / "run"))
     whole = run(study_for(given))
 
-    real = rounds_module.Deployment._exchange
-
-    def killed(self, round_, *arguments):
-        real(self, round_, *arguments)
-        if round_.number == 2:
+    def killed(self, weights):
+        """By the time that the round's weights are scored, all its updates are in."""
+        scores = evaluate(self, weights)
+        if next(rounds) == 2:
             raise KeyboardInterrupt
+        return scores
 
-    monkeypatch.setattr(rounds_module.Deployment, "_exchange", killed)
+    rounds, evaluate = itertools.count(1), executor_module.FlowerExecutor.evaluate
+    monkeypatch.setattr(executor_module.FlowerExecutor, "evaluate", killed)
     with pytest.raises(KeyboardInterrupt):
-        serve(grid_of(given), "r1", given)
+        served(grid_of(given), "r1", given)
     monkeypatch.undo()
     assert [row["round"] for row in read(tmp_path / "run" / "metrics.jsonl")] == [1]
-    steps = serve(grid_of(given), "r2", given)
+    steps = served(grid_of(given), "r2", given)
     assert [step.record.round for step in steps] == [2, 3]
     assert steps[-1].record.weights_sha256 == whole[-1].record.weights_sha256
     measured = json.loads((tmp_path / "run" / "measured" / "00003.json").read_text())
@@ -399,7 +399,7 @@ def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path
 
 def test_a_run_that_is_over_leaves_its_folder_to_other_processes(tmp_path):
     given = settings(write_four(tmp_path, rounds=1), run_dir=str(tmp_path / "run"))
-    serve(grid_of(given), "r1", given)
+    served(grid_of(given), "r1", given)
     lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     subprocess.run([sys.executable, "-c", lock, str(tmp_path / "run" / ".lock")], check=True)
 
@@ -407,7 +407,7 @@ def test_a_run_that_is_over_leaves_its_folder_to_other_processes(tmp_path):
 def test_plans_follow_what_was_measured(tmp_path):
     given = settings(write_four(tmp_path, rounds=1))
     study = study_for(given)
-    (step,) = serve(grid_of(given), "r1", given, study=study)
+    (step,) = served(grid_of(given), "r1", given, study=study)
     estimates = step.progress.estimates
     assert set(estimates.seen) == set(EVERYBODY)
     # This machine is far faster than a watch.
@@ -422,8 +422,8 @@ ORACLE = '[conditions]\nchange = "jitter"\ncompute_jitter = 1.0\nestimate = "tru
 def test_an_oracle_plans_emulated_rounds_on_what_the_devices_really_do(tmp_path):
     given = settings(write_four(tmp_path, rounds=1, more=ORACLE), emulate=True)
     study = study_for(given)
-    (step,) = serve(grid_of(given), "r1", given, study=study)
-    assert step.outcome.plan == study.outcome(1, Estimates.of(study.conditions)).plan
+    (step,) = served(grid_of(given), "r1", given, study=study)
+    assert step.outcome.plan == clocked(study, 1).plan
 
 
 def test_an_oracle_is_refused_where_nothing_is_emulated(tmp_path):
@@ -441,5 +441,5 @@ def test_nothing_that_arrives_is_unpickled(once, server_study, monkeypatch):
     monkeypatch.setattr(pickle, "loads", refuse)
     monkeypatch.setattr(pickle, "load", refuse)
     monkeypatch.setattr(torch, "load", refuse)
-    (step,) = serve(grid, "r1", given, study=server_study)
+    (step,) = served(grid, "r1", given, study=server_study)
     assert step.record.weights_sha256 == once[2]

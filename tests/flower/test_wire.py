@@ -23,7 +23,7 @@ from cutwater.flower.wire import (
 from cutwater.train.session import Task
 
 TASK = Task("c1", 3, 2, seed=2**62 + 1, lr=0.05, samples=90)
-ORDER = Order("r1", TASK, "f" * 64, "ticket")
+ORDER = Order("r1", TASK, "f" * 64, "ticket", {"w": "a" * 64})
 SECONDS = dict.fromkeys(MEASURES, 0.5)
 REPORT = Report("r1", "c1", 3, 4, 90, 1.25, SECONDS)
 STATE = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7)}

@@ -10,19 +10,20 @@ pytest.importorskip(
     "flwr", reason="FLOWER IS MISSING: pip install 'cutwater[flower]', or nothing of it is tested"
 )
 
+from collecting import clocked
 from flwr.app import ConfigRecord, Message, RecordDict
 from memory_grid import Handler, MemoryGrid
 
 from cutwater.base.errors import CutwaterError
-from cutwater.federate.estimates import Estimates
-from cutwater.federate.round import Outcome, Part
+from cutwater.federate.loop import Round
 from cutwater.federate.study import Study
-from cutwater.flower.answer import answer
 from cutwater.flower.client_app import failure
+from cutwater.flower.node import answer
 from cutwater.flower.run_config import Settings
+from cutwater.flower.server_app import serve
 from cutwater.flower.shared_study import study_for
 from cutwater.train.aggregate import Average, weights_sha256
-from cutwater.train.session import State, run_session
+from cutwater.train.session import State, run_both_sides
 
 FOUR = """
 [model]
@@ -125,6 +126,13 @@ def grid_of(given: Settings, **tampered: Callable[[RecordDict], RecordDict | Non
     )
 
 
+def served(*arguments, callbacks=(), **options) -> list[Round]:
+    """Every round that a ServerApp plays."""
+    seen: list[Round] = []
+    serve(*arguments, callbacks=[seen.append, *callbacks], **options)
+    return seen
+
+
 def sha256_of(given: Settings, names: list[str], state: State | None = None, round_: int = 1) -> str:
     """SHA-256 of what the clients of these names come to in a round, in this process."""
     return weights_sha256(trained(given, names, state, round_))
@@ -134,12 +142,9 @@ def trained(given: Settings, names: list[str], state: State | None = None, round
     """The global weights after a round of these clients, from a state or from the start."""
     study = study_for(given)
     state = study.initial if state is None else state
-    plan = study.outcome(round_, Estimates.of(study.conditions)).plan
-    parts = [
-        Part(c.name, c.cut, c.share, c.mode, c.phases, c.phases) for c in plan.clients if c.name in names
-    ]
     average = Average(state)
-    for task in study.tasks(Outcome(round_, plan, tuple(parts), 1.0)):
-        result = run_session(study.job(), task, state)
-        average.add(task.client, task.samples, result.state)
+    for task in study.tasks(round_, clocked(study, round_).plan):
+        if task.client in names:
+            result = run_both_sides(study.job(), task, state)
+            average.add(task.client, task.samples, result.state)
     return average.result()

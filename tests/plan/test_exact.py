@@ -256,7 +256,7 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     source = Path(kernel.__file__).read_text()
     nowhere = {"__name__": "cutwater.plan.kernel"}
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
-    weight, scaled = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.linspace(0.1, 2.0, 15).reshape(5, 3)
+    weight, scaled = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), np.linspace(0.1, 2.0, 18).reshape(6, 3)
     wanted = kernel._need(90.0, weight, scaled)
     assert 0 < wanted < np.inf
     assert nowhere["need"](90.0, weight, scaled) == kernel.need(90.0, weight, scaled) == wanted

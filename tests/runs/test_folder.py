@@ -11,7 +11,7 @@ import pytest
 from small_study import small_study
 from torch import nn
 
-from cutwater.execute.local import run
+from collecting import run
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import read_json
 from cutwater.plan.problem import Server

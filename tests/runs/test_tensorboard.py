@@ -5,7 +5,7 @@ import sys
 import pytest
 from small_study import small_study
 
-from cutwater.execute.local import run
+from collecting import run
 from cutwater.base.errors import RunError
 from cutwater.runs.tensorboard import TensorBoard
 

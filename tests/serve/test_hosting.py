@@ -12,11 +12,12 @@ from flower_cases import settings, write_four
 
 from cutwater.base.errors import EngineError
 from cutwater.flower.shared_study import study_for
+from cutwater.model.traffic import tensor_bytes
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server_half import Session, SessionRecord
 from cutwater.train.session import Task
-from cutwater.train.step import ServerSide, state_bytes
+from cutwater.train.step import ServerSide
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,8 @@ def held_bytes():
 def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(study, hosting):
     smashed, labels = smashed_of(study)
     server = study.model.split(2).server
-    model = state_bytes(server.state_dict().values())
-    momentum = state_bytes(server.parameters())
+    model = tensor_bytes(server.state_dict().values())
+    momentum = tensor_bytes(server.parameters())
     before = held_bytes()
     sessions = [session(number) for number in range(8)]
     for number, each in enumerate(sessions):
@@ -81,12 +82,12 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
     for each in sessions:
         step(hosting, each, 0, smashed, labels)
     assert hosting.open == 8
-    assert held_bytes() - before <= 8 * (model + momentum) + 16 * state_bytes((*smashed, labels))
+    assert held_bytes() - before <= 8 * (model + momentum) + 16 * tensor_bytes((*smashed, labels))
     for each in sessions:
         own_loop.run(hosting.closed(each, record(each)))
         hosting.collect(each.id)
     assert hosting.open == 0
-    assert held_bytes() - before <= 2 * state_bytes((*smashed, labels))
+    assert held_bytes() - before <= 2 * tensor_bytes((*smashed, labels))
 
 
 def test_a_session_that_failed_leaves_nothing(study, hosting):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import cutwater
 from cutwater.base.errors import RunError
 from cutwater.data.batches import batches
-from cutwater.execute.local import LocalEngine
+from cutwater.execute.local import LocalTrainer
 from cutwater.scenario.settings import DataSettings
 from cutwater.train import aggregate, exactsum
 from cutwater.train.aggregate import Average, BadUpdate, weights_sha256
@@ -254,7 +254,7 @@ def digits_round(workers, cuts):
     start = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     tasks = [Task(c, 1, cut, 1, 0.1, len(parts[c].train)) for c, cut in zip(clients, cuts, strict=True)]
     made = Average(start)
-    engine = LocalEngine(job, [], workers)
+    engine = LocalTrainer(job, [], workers)
     for result in engine.sessions(tasks, start):
         made.add(result.task.client, result.task.samples, result.state)
     engine.close()

@@ -5,13 +5,14 @@ import random
 import numpy as np
 import pytest
 import torch
+from collecting import run
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import cutwater
 from cutwater.base.errors import RunError
-from cutwater.execute.local import LocalEngine, run
+from cutwater.execute.local import LocalTrainer
 from cutwater.federate.verify import verify
 from cutwater.model.randomness import drawn_from
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step
@@ -118,14 +119,14 @@ def test_cuts_and_workers_change_no_bit(name):
         found.add((steps[-1].record.weights_sha256, steps[-1].record.test_loss))
     assert len(found) == 1
     study = study_of(*CASES[name])
-    rounds = list(verify(study, LocalEngine(study.job(), study.test(), 1), 2))
+    rounds = list(verify(study, LocalTrainer(study.job(), study.test(), 1), 2))
     assert all(each.agrees for each in rounds), [each.differs for each in rounds]
 
 
 def test_a_model_that_keeps_statistics_in_training_keeps_them_here():
     study = study_of(*CASES["statistics that stay"])
     (*_, last) = run(study, workers=1)
-    state = last.progress.state
+    state = last.progress.weights
     assert state["norm.num_batches_tracked"] == 0
     assert torch.equal(state["norm.running_mean"], torch.zeros(8))
     assert not torch.equal(state["norm.weight"], torch.ones(8))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from collecting import run
 from small_study import small_model, small_study
 from torch import nn
 
 from cutwater.base.errors import EngineError
-from cutwater.execute.local import run
 
 
 class Centred(nn.Module):

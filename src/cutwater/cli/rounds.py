@@ -10,7 +10,7 @@ from cutwater.cli.common import err
 
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
-    from cutwater.federate.loop import Step
+    from cutwater.federate.loop import Round
 
 
 def percent(fraction: float) -> str:
@@ -59,9 +59,9 @@ class Display:
             completed=tick.round - 1 + tick.done / tick.sessions,
         )
 
-    def round(self, step: "Step") -> None:
+    def round(self, done: "Round") -> None:
         """A round is done and safe on disk."""
-        record = step.record
+        record = done.record
         news = [f"{show_seconds(record.virtual_seconds)} virtual"]
         if record.accuracy is not None:
             news.append(f"accuracy {percent(record.accuracy)}")

@@ -152,10 +152,10 @@ class _Rival:
 
 
 def _fedavg(study: "Study", rounds: int) -> _Rival:
-    from cutwater.federate.loop import by_the_clock
+    from cutwater.federate.clock import clock_only
 
     try:
-        outcomes = list(by_the_clock(study.with_planner("fedavg"), rounds))
+        outcomes = list(clock_only(study.with_planner("fedavg"), rounds))
     except PlanError as error:
         return _Rival(None, reason=str(error))
     return _Rival(

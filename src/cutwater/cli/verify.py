@@ -48,21 +48,21 @@ def verify(
 
 
 def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
-    from cutwater.execute.local import LocalEngine, sensible_workers
+    from cutwater.execute.local import LocalTrainer, sensible_workers
     from cutwater.federate.verify import verify as check_rounds
 
     count = sensible_workers(study) if workers is None else workers
-    engine = LocalEngine(study.job(), study.test(), count)
+    trainer = LocalTrainer(study.job(), study.test(), count)
     try:
         with progress() as bar:
             task = bar.add_task("training each round in three ways", total=rounds)
             checks = []
-            for check in check_rounds(study, engine, rounds):
+            for check in check_rounds(study, trainer, rounds):
                 checks.append(check)
                 bar.advance(task)
         return checks
     finally:
-        engine.close()
+        trainer.close()
 
 
 def _show(checks: "list[Check]", study: "Study") -> None:

@@ -34,7 +34,7 @@ class Pacer:
 
 
 @dataclass(frozen=True)
-class Device:
+class EmulatedDevice:
     """What is emulated: a client's conditions in a round, and the FLOPs of its cut for one sample."""
 
     condition: Condition
@@ -50,12 +50,16 @@ _STAGES = {"client_forward": "forward", "client_backward": "backward"}
 class Meter:
     """Seconds of a session by phase; slows the session down if a device is emulated."""
 
-    def __init__(self, device: Device | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(self, device: EmulatedDevice | None = None, clock: Clock = time.monotonic) -> None:
         self.device, self.clock = device, clock
         self.seconds: dict[str, float] = defaultdict(float)
         self.rows = 0
         """Samples of the mini-batch at hand."""
         self._pacer = Pacer(clock)
+
+    def begin(self, rows: int) -> None:
+        """A mini-batch of so many samples comes next."""
+        self.rows = rows
 
     @contextmanager
     def watch(self, stage: str) -> Iterator[None]:

@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -11,14 +10,15 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.execute.workers import Workers, blamed_on, one_thread
-from cutwater.federate.executor import Engine
-from cutwater.federate.loop import Progress, Step, rounds, start
+from cutwater.federate.clock import VirtualClock
+from cutwater.federate.executor import Trainer
+from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
-from cutwater.runs.folder import RunFolder, open_run
-from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
+from cutwater.runs.folder import begin
+from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_both_sides
 
 
-class LocalEngine:
+class LocalTrainer:
     """Runs sessions in process (one worker) or in forked worker processes.
 
     Every session runs with one torch thread, so that its bits do not depend on the number of workers:
@@ -35,17 +35,17 @@ class LocalEngine:
         self.pool = Workers(job, test, workers) if workers > 1 else None
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
-        """See :class:`cutwater.federate.executor.Engine`."""
+        """See :class:`cutwater.federate.executor.Trainer`."""
         if self.pool is not None:
             yield from self.pool.sessions(tasks, state)
             return
         for task in tasks:
             with one_thread(), blamed_on(task):
-                result = run_session(self.job, task, state)
+                result = run_both_sides(self.job, task, state)
             yield result
 
     def evaluate(self, state: State) -> list[Score]:
-        """See :class:`cutwater.federate.executor.Engine`."""
+        """See :class:`cutwater.federate.executor.Trainer`."""
         if self.pool is not None:
             return self.pool.evaluate(state)
         with one_thread(), blamed_on(None):
@@ -62,22 +62,22 @@ class Tick(NamedTuple):
 
     round: int
     done: int
-    """Sessions that are trained and averaged."""
+    """Sessions that are trained."""
     sessions: int
     """Sessions of the round."""
 
 
 class _Watched:
-    """An engine that tells someone of every session that is done."""
+    """A trainer that tells someone of every session that is done."""
 
-    def __init__(self, engine: Engine, watch: Callable[[Tick], None]) -> None:
-        self.engine, self.watch = engine, watch
-        self.evaluate, self.close = engine.evaluate, engine.close
+    def __init__(self, trainer: Trainer, watch: Callable[[Tick], None]) -> None:
+        self.trainer, self.watch = trainer, watch
+        self.evaluate, self.close = trainer.evaluate, trainer.close
 
-    def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
-        for done, result in enumerate(self.engine.sessions(tasks, state), start=1):
-            yield result
+    def sessions(self, tasks: Sequence[Task], weights: State) -> Iterator[Result]:
+        for done, result in enumerate(self.trainer.sessions(tasks, weights), start=1):
             self.watch(Tick(result.task.round, done, len(tasks)))
+            yield result
 
 
 def usable_cores() -> int:
@@ -100,33 +100,28 @@ def run(
     workers: int | None = 1,
     resume: bool = False,
     scenario: str | None = None,
-    callbacks: Sequence[Callable[[Step], None]] = (),
+    callbacks: Sequence[Callable[[Round], None]] = (),
     say: Callable[[str], None] = lambda _: None,
     watch: Callable[[Tick], None] = lambda _: None,
-) -> list[Step]:
+) -> TrainedRun:
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
 
     Callbacks see each round after it is safe on disk, ``watch`` each session, ``say`` what a person should
-    know. What is returned holds this call's rounds; only the last keeps the weights that came out of it.
-    ``workers`` may be None for as many as make sense here. The model is left as it was.
+    know. What is returned holds the trained weights and a line for each round of this call. ``workers`` may
+    be None for as many as make sense here. The model is left as it was.
     """
     if callable(callbacks):
         raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
     count = sensible_workers(study) if workers is None else workers
-    engine = _Watched(LocalEngine(study.job(), study.test(), count), watch)
-    kept = None
-    try:
-        if folder is not None:
-            kept = open_run(folder, study, resume=resume, scenario=scenario, about={"engine": "local"})
-        progress, notes = kept.progress(study) if kept else (start(study), ())
-        for note in notes:
-            say(note)
-        with _left_as_it_was(study):
-            return _train(study, engine, progress, kept, callbacks)
-    finally:
-        engine.close()
+    with ExitStack() as held:
+        trainer = LocalTrainer(study.job(), study.test(), count)
+        held.callback(trainer.close)
+        kept, progress = begin(study, folder, resume=resume, scenario=scenario, engine="local", say=say)
         if kept is not None:
-            kept.close()
+            held.callback(kept.close)
+        held.enter_context(_left_as_it_was(study))
+        executor = VirtualClock(study, _Watched(trainer, watch))
+        return train(study, executor, progress, keeper=kept, callbacks=callbacks)
 
 
 @contextmanager
@@ -152,23 +147,3 @@ def _left_as_it_was(study: Study) -> Iterator[None]:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
-
-
-def _train(
-    study: Study,
-    engine: Engine,
-    progress: Progress,
-    folder: RunFolder | None,
-    callbacks: Sequence[Callable[[Step], None]],
-) -> list[Step]:
-    steps: list[Step] = []
-    for step in rounds(study, engine, progress, study.train.rounds):
-        if folder is not None:
-            folder.save(step)
-        for callback in callbacks:
-            callback(step)
-        if steps:
-            # One set of weights at a time, however many rounds there are.
-            steps[-1] = replace(steps[-1], progress=replace(steps[-1].progress, state={}))
-        steps.append(step)
-    return steps

@@ -27,7 +27,7 @@ from cutwater.base import errors
 from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.memory import keep_freed_memory
 from cutwater.base.usercode import told
-from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_session
+from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_both_sides
 
 _ALIGNMENT = 64
 _TRIES = 3
@@ -275,7 +275,7 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
             return [asdict(score) for score in evaluate(pool.job, state, batches)]
     task = Task(**message["train"])
     with blamed_on(task):
-        result = run_session(pool.job, task, state)
+        result = run_both_sides(pool.job, task, state)
         buffers[message["buffer"]].write(result.state)
     names = ("loss", "steps", "bytes_up", "bytes_down")
     return {name: getattr(result, name) for name in names}

@@ -51,6 +51,7 @@ def digests(study: "Study") -> dict[str, str]:
         "labels": _digest(study.data.train.labels),
         "inputs": _inputs(study.data.train),
         "loss": described(study.loss),
+        "aggregator": described(study.aggregator),
         "held": [_digest(held.order), held.ends.tolist()],
         "weights": weights_sha256(study.initial),
         "layers": [layer.name for layer in study.model.layers],

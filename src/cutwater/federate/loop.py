@@ -1,16 +1,26 @@
-"""A run: rounds of plan → distribute → train → collect → aggregate (paper, Sec. III-B)."""
+"""The one round loop: select → plan → hand out → collect → judge → aggregate → evaluate → record.
+
+Every executor's rounds are played here (paper, Sec. III-B); what differs between them is behind
+:class:`cutwater.federate.executor.Executor`. The loop holds one set of global weights, and one more while a
+round is aggregated, however many rounds there are.
+"""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
-from cutwater.federate.executor import Engine
-from cutwater.federate.round import Outcome
+from cutwater.federate.executor import Executor, Lost, Orders, Update
+from cutwater.federate.measured import RoundMeasured
+from cutwater.federate.round import ClientOutcome, Outcome, below_quorum, plan_round
 from cutwater.federate.study import Study
-from cutwater.train.aggregate import Average, weights_sha256
+from cutwater.plan.latency import NOTHING
+from cutwater.plan.value import Plan
+from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Score, State
 
 Clock = Callable[[], float]
@@ -47,96 +57,227 @@ class Progress:
 
     round: int
     """The last round that is done."""
-    state: State = field(repr=False)
+    weights: State = field(repr=False)
     """w: the global weights."""
+    memory: State = field(repr=False)
+    """What the aggregator remembers from round to round; nothing, for an average."""
     estimates: Estimates
+    holds: Mapping[str, int] = field(default_factory=dict)
+    """Of how many layers each client holds the weights that do not learn; of none where it is not told."""
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """What one round leaves behind."""
+class Round:
+    """What one round leaves behind; callbacks see it once it is safe on disk."""
 
     progress: Progress
     outcome: Outcome
     record: Record
+    measured: RoundMeasured | None = None
+    """What stopwatches say beyond the phases, where the executor has any."""
 
 
-@dataclass
-class _Totals:
-    """Sums over the sessions of a round, in the order of the clients, not of arrival."""
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """What a run comes to."""
 
-    losses: dict[str, tuple[float, int]] = field(default_factory=dict)
-    up: int = 0
-    down: int = 0
+    progress: Progress
+    """Where it stands: ``progress.weights`` is the model."""
+    records: tuple[Record, ...]
+    """A line for each round of this call."""
 
-    def loss(self, order: Sequence[str]) -> float:
-        samples = sum(self.losses[name][1] for name in order)
-        return sum(self.losses[name][0] * self.losses[name][1] for name in order) / samples
+
+class Keeper(Protocol):
+    """Where rounds are kept, such as :class:`cutwater.runs.folder.RunFolder`."""
+
+    def save(self, round_: Round) -> None:
+        """Keep a round, safely, before the next begins."""
 
 
 def start(study: Study) -> Progress:
     """Training before its first round."""
-    return Progress(0, study.initial, Estimates.of(study.conditions))
+    memory = study.aggregator.start(study.initial)
+    return Progress(0, study.initial, memory, Estimates.of(study.conditions))
+
+
+def train(
+    study: Study,
+    executor: Executor,
+    progress: Progress,
+    *,
+    keeper: Keeper | None = None,
+    callbacks: Sequence[Callable[[Round], None]] = (),
+    skip_bad_updates: bool = False,
+    clock: Clock = time.monotonic,
+) -> TrainedRun:
+    """Train a study to its last round from wherever it stands; each round is kept before the next begins."""
+    records = []
+    for round_ in rounds(
+        study, executor, progress, study.train.rounds, skip_bad_updates=skip_bad_updates, clock=clock
+    ):
+        if keeper is not None:
+            keeper.save(round_)
+        for callback in callbacks:
+            callback(round_)
+        records.append(round_.record)
+        progress = round_.progress
+    return TrainedRun(progress, tuple(records))
 
 
 def rounds(
-    study: Study, engine: Engine, progress: Progress, last: int, clock: Clock = time.monotonic
-) -> Iterator[Step]:
-    """Train round by round up to ``last``, from wherever training stands."""
-    while progress.round < last:
-        step = train_round(study, engine, progress, last=last, clock=clock)
-        yield step
-        progress = step.progress
+    study: Study,
+    executor: Executor,
+    progress: Progress,
+    last: int,
+    *,
+    skip_bad_updates: bool = False,
+    clock: Clock = time.monotonic,
+) -> Iterator[Round]:
+    """Train round by round up to ``last``, from wherever training stands.
 
-
-def by_the_clock(study: Study, last: int) -> Iterator[Outcome]:
-    """The rounds up to ``last`` as the clock would show them, with nobody training.
-
-    Selection, plans, conditions and estimates do not depend on what is learned, so this is exactly the clock
-    of a run: what another planner would have taken is known without another training.
+    An update that can't be aggregated ends training, unless it is to be skipped: where everything is computed
+    here, nobody but the settings can be blamed for it, whereas of many devices one may well be broken.
     """
-    estimates = Estimates.of(study.conditions)
-    for number in range(1, last + 1):
-        outcome = study.outcome(number, estimates)
-        yield outcome
-        estimates = study.learn(outcome, estimates)
+    while progress.round < last:
+        round_ = play_round(study, executor, progress, last, skip_bad_updates=skip_bad_updates, clock=clock)
+        # The old weights are let go of before somebody looks at the new ones.
+        progress = round_.progress
+        yield round_
+        del round_
 
 
-def train_round(study: Study, engine: Engine, before: Progress, *, last: int, clock: Clock) -> Step:
-    """The five phases of one round; a round below its quorum leaves the model as it was."""
-    began = clock()
-    number = before.round + 1
-    outcome = study.outcome(number, before.estimates)
-    state, totals = before.state, _Totals()
-    if not outcome.failed:
-        state = _train(study, engine, outcome, before.state, totals)
-    scores = engine.evaluate(state) if is_tested(study, number, last) else ()
+def play_round(
+    study: Study,
+    executor: Executor,
+    before: Progress,
+    last: int,
+    *,
+    skip_bad_updates: bool = False,
+    clock: Clock = time.monotonic,
+) -> Round:
+    """The phases of one round; a round below its quorum leaves the model as it was."""
+    began, number = clock(), before.round + 1
+    names = study.select(number)
+    absent = executor.absent(names)
+    here = [name for name in names if name not in absent]
+    # A round that nobody is there for is planned, too, for the record.
+    plan = plan_round(study, number, here or names, before.estimates, before.holds)
+    collected = _Collected(lost={name: Lost(name, reason) for name, reason in absent.items()})
+    wanted = min(study.train.clients_per_round or len(names), len(names))
+    collection = study.aggregator.collect(before.weights, before.memory, study.traffic)
+    if here:
+        tasks = study.tasks(number, plan, before.holds)
+        orders = Orders(number, plan, tasks, before.weights, wanted, study.train.deadline)
+        _collect(executor, orders, collection, collected, skip_bad_updates)
+    outcome = _outcome(study, number, names, plan, collected, wanted, executor)
+    weights, memory = (before.weights, before.memory) if outcome.failed else collection.result()
+    tested = number % study.train.evaluate_every == 0 or number == last
+    scores = executor.evaluate(weights) if tested else ()
+    seen = ((study.client(name), update.condition) for name, update in collected.updates.items())
     after = Progress(
         round=number,
-        state=state,
-        estimates=study.learn(outcome, before.estimates),
+        weights=weights,
+        memory=memory,
+        estimates=before.estimates.after(seen),
+        holds=_holds(before.holds, collected),
         virtual_seconds=before.virtual_seconds + outcome.seconds,
         wall_seconds=before.wall_seconds + clock() - began,
     )
-    loss = totals.loss(outcome.done) if totals.losses else None
-    return Step(after, outcome, record(after, outcome, scores, loss=loss, up=totals.up, down=totals.down))
+    measured = _measured(number, outcome, collected, executor)
+    return Round(after, outcome, _record(after, outcome, scores, collected), measured)
 
 
-def _train(study: Study, engine: Engine, outcome: Outcome, state: State, totals: _Totals) -> State:
-    average = Average(state)
-    for result in engine.sessions(study.tasks(outcome), state):
-        average.add(result.task.client, result.task.samples, result.state)
-        totals.losses[result.task.client] = (result.loss, result.task.samples)
-        totals.up += result.bytes_up
-        totals.down += result.bytes_down
-    return average.result()
+@dataclass
+class _Collected:
+    """What has come of a round's orders."""
+
+    updates: dict[str, Update] = field(default_factory=dict)
+    """Those that count, by client, without their weights."""
+    lost: dict[str, Lost] = field(default_factory=dict)
 
 
-def is_tested(study: Study, number: int, last: int) -> bool:
-    """Whether the model is scored on the test set after this round."""
-    return number % study.train.evaluate_every == 0 or number == last
+def _collect(
+    executor: Executor, orders: Orders, collection: Collection, collected: _Collected, skip: bool
+) -> None:
+    """Phases 2 to 4: hand out, collect until enough or the time is up, and judge what comes."""
+    with closing(_iterator(executor, orders)) as arrivals:
+        for arrival in arrivals:
+            if isinstance(arrival, Lost):
+                collected.lost[arrival.client] = arrival
+                continue
+            name = arrival.task.client
+            try:
+                collection.add(arrival)
+            except BadUpdate as error:
+                if not skip:
+                    raise
+                collected.lost[name] = Lost(name, str(error), arrival.took)
+                continue
+            collected.updates[name] = arrival.without_weights()
+            del arrival
+            if len(collected.updates) == orders.wanted:
+                break
+    waited = executor.elapsed()
+    for name in orders.plan.names:
+        if name not in collected.updates:
+            collected.lost.setdefault(name, Lost(name, f"late: no update after {waited:.3g} s"))
+
+
+def _iterator(executor: Executor, orders: Orders) -> Any:
+    """The arrivals as something that can be closed, whatever kind of iterator an executor returns."""
+    arrivals = executor.carry_out(orders)
+    return arrivals if hasattr(arrivals, "close") else (arrival for arrival in arrivals)
+
+
+def _outcome(
+    study: Study,
+    number: int,
+    names: Sequence[str],
+    plan: Plan,
+    collected: _Collected,
+    wanted: int,
+    executor: Executor,
+) -> Outcome:
+    parts = [_part(study, plan, collected, name) for name in names]
+    done = [float(update.took.total) for update in collected.updates.values()]
+    # A round that had to do without somebody took as long as it waited for them.
+    seconds = max(done, default=0.0) if len(done) >= wanted else executor.elapsed()
+    failed = below_quorum(len(done), len(parts), study.train.quorum)
+    return Outcome(number, plan, tuple(parts), seconds, failed)
+
+
+def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientOutcome:
+    update = collected.updates.get(name)
+    if update is not None:
+        share = update.measured.delivered_share if update.measured is not None else None
+        return ClientOutcome.of(plan[name], update.took, delivered_share=share)
+    lost = collected.lost[name]
+    if name in plan:
+        return ClientOutcome.of(plan[name], lost.took, lost.reason)
+    # Who was not there has no plan; it would have kept the whole model, as far as anybody knows.
+    return ClientOutcome(name, len(study.model), 0.0, "fedavg", NOTHING, NOTHING, lost.reason)
+
+
+def _holds(before: Mapping[str, int], collected: _Collected) -> dict[str, int]:
+    """Who has which fixed weights after a round: those who were sent them, until they have lost them."""
+    known = {name: held for name, held in before.items() if not _forgot(collected.lost.get(name))}
+    for name, update in collected.updates.items():
+        known[name] = max(known.get(name, 0), update.task.cut)
+    return known
+
+
+def _forgot(lost: Lost | None) -> bool:
+    return lost is not None and lost.forgot
+
+
+def _measured(
+    number: int, outcome: Outcome, collected: _Collected, executor: Executor
+) -> RoundMeasured | None:
+    updates = [collected.updates[part.name] for part in outcome.parts if part.name in collected.updates]
+    found = tuple(update.measured for update in updates if update.measured is not None)
+    return RoundMeasured(number, executor.elapsed(), found) if found else None
 
 
 def mean_test_loss(scores: Sequence[Score]) -> float | None:
@@ -150,21 +291,21 @@ def mean_test_loss(scores: Sequence[Score]) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def record(
-    after: Progress, outcome: Outcome, scores: Sequence[Score], *, loss: float | None, up: int, down: int
-) -> Record:
+def _record(after: Progress, outcome: Outcome, scores: Sequence[Score], collected: _Collected) -> Record:
     """The line of a round: how it went, its mean training loss, and the bytes that went up and down."""
     answers = sum(score.answers for score in scores)
+    # In the order of the clients, not of arrival: sums of floats depend on it.
+    updates = [collected.updates[name] for name in outcome.done]
     return Record(
         round=after.round,
         virtual_seconds=after.virtual_seconds,
         wall_seconds=after.wall_seconds,
-        loss=loss,
+        loss=_mean_loss(updates),
         test_loss=mean_test_loss(scores),
         accuracy=sum(score.right for score in scores) / answers if answers else None,
-        bytes_up=up,
-        bytes_down=down,
-        weights_sha256=weights_sha256(after.state),
+        bytes_up=sum(update.bytes_up for update in updates),
+        bytes_down=sum(update.bytes_down for update in updates),
+        weights_sha256=weights_sha256(after.weights),
         planned_seconds=outcome.plan.latency,
         actual_seconds=outcome.seconds,
         bottleneck=outcome.bottleneck,
@@ -172,3 +313,8 @@ def record(
         lost=outcome.lost,
         failed=outcome.failed,
     )
+
+
+def _mean_loss(updates: Sequence[Update]) -> float | None:
+    samples = sum(update.task.samples for update in updates)
+    return sum(update.loss * update.task.samples for update in updates) / samples if samples else None

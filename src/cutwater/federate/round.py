@@ -1,30 +1,24 @@
-"""A round by the virtual clock: who takes part, with which cut and share, who makes it and when (Sec. III-B).
-
-Pure: planned on what is *believed* of the clients, played on what is *true* of them. What the clients learn
-meanwhile is the engine's business.
-"""
+"""A round: who takes part, with which cut and share, as planned and as it went (paper, Sec. III-B)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from cutwater.base.errors import PlanError
 from cutwater.base.jsonfile import document
 from cutwater.federate.conditions import Condition
+from cutwater.federate.estimates import Estimates
+from cutwater.federate.study import Study
 from cutwater.plan.fleet import Client
-from cutwater.plan.latency import Phases, session_phases
-from cutwater.plan.problem import Problem
-from cutwater.plan.value import Plan
-from cutwater.scenario.settings import TrainSettings
+from cutwater.plan.latency import Phases
+from cutwater.plan.planners import solve_by
+from cutwater.plan.value import ClientPlan, Plan
 
 FORMAT = "cutwater.round"
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class Part:
+class ClientOutcome:
     """One client's part in a round."""
 
     name: str
@@ -40,6 +34,19 @@ class Part:
     """"done", or why the client's update does not count."""
     delivered_share: float | None = None
     """f^S as measured, where it is."""
+
+    @classmethod
+    def of(
+        cls,
+        planned: ClientPlan,
+        actual: Phases,
+        outcome: str = "done",
+        *,
+        delivered_share: float | None = None,
+    ) -> "ClientOutcome":
+        """What became of a client's plan."""
+        given = (planned.name, planned.cut, planned.share, planned.mode, planned.phases)
+        return cls(*given, actual, outcome, delivered_share)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -63,7 +70,7 @@ class Outcome:
 
     round: int
     plan: Plan
-    parts: tuple[Part, ...]
+    parts: tuple[ClientOutcome, ...]
     seconds: float
     failed: str | None = None
     """Why the round counts for nothing, or None."""
@@ -101,54 +108,34 @@ class Outcome:
         return document(FORMAT, VERSION, body)
 
 
-def under(clients: Sequence[Client], conditions: Sequence[Condition]) -> list[Client]:
-    """The same clients with the compute and rates of a round."""
+def plan_round(
+    study: Study, number: int, names: Sequence[str], estimates: Estimates, holds: Mapping[str, int]
+) -> Plan:
+    """Phase 1: cuts and shares of these clients, on what is believed of them in this round.
+
+    ``holds`` says of how many layers they have the weights that do not learn.
+    """
+    clients = [study.client(name) for name in names]
+    believed = [estimates.in_round(study.truth, client, number) for client in clients]
+    problem = study.problem(under(clients, believed, holds))
+    return solve_by(problem, study.planner, study.planner_options)
+
+
+def under(
+    clients: Sequence[Client], conditions: Sequence[Condition], holds: Mapping[str, int]
+) -> list[Client]:
+    """The same clients with the compute and rates of a round, and with the fixed weights they hold."""
     return [
-        replace(client, rate=None, compute=now.compute, up=now.up, down=now.down)
+        replace(
+            client,
+            rate=None,
+            compute=now.compute,
+            up=now.up,
+            down=now.down,
+            holds=max(client.holds, holds.get(client.name, 0)),
+        )
         for client, now in zip(clients, conditions, strict=True)
     ]
-
-
-def play(
-    round_: int, plan: Plan, truth: Problem, lost_at: Mapping[str, float | None], settings: TrainSettings
-) -> Outcome:
-    """Let the clock run: the plan's cuts and shares under the true conditions.
-
-    A round is over when as many clients as wanted are done. Where fewer get there, it is over when the last
-    is done or lost, at the deadline at the latest. Who was selected in excess of the wanted clients and
-    finishes after them counts as late.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        actual = session_phases(truth, plan.cuts, plan.shares)
-    seconds = np.asarray(actual.total, dtype=np.float64)
-    if not np.isfinite(seconds).all():
-        endless = plan.names[int(np.argmin(np.isfinite(seconds)))]
-        raise PlanError(
-            f"client {endless!r} would never be done in round {round_}: its compute or rate is too low; "
-            "raise them in the scenario, or how much of them its conditions leave"
-        )
-    lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
-    wanted = min(settings.clients_per_round or len(plan), len(plan))
-    deadline = np.inf if settings.deadline is None else settings.deadline
-    # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
-    order = np.argsort(seconds, kind="stable").tolist()
-    done = [k for k in order if lost[k] == np.inf and seconds[k] <= deadline][:wanted]
-    if len(done) == wanted:
-        ended = float(seconds[done].max())
-    else:
-        ended = float(min(np.minimum(seconds, lost).max(), deadline))
-    counted = set(done)
-    parts = []
-    for k, client in enumerate(plan.clients):
-        outcome = "done"
-        if lost[k] < np.inf and lost[k] <= ended:
-            outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
-        elif k not in counted:
-            outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
-        parts.append(
-            Part(client.name, client.cut, client.share, client.mode, client.phases, actual.at(k), outcome)
-        )
-    return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
 
 
 def below_quorum(done: int, clients: int, quorum: int) -> str | None:
@@ -156,10 +143,5 @@ def below_quorum(done: int, clients: int, quorum: int) -> str | None:
     return f"{done} of {clients} clients were done, but the quorum is {quorum}" if done < quorum else None
 
 
-def _moment(fraction: float | None, seconds: float) -> float:
-    """When a client is lost: after that part of its session, or never."""
-    return float("inf") if fraction is None else fraction * seconds
-
-
-def _seconds(part: Part) -> float:
+def _seconds(part: ClientOutcome) -> float:
     return float(part.actual.total)

@@ -11,20 +11,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cutwater.base.errors import RunError
-from cutwater.data.batches import batches, check_session
+from cutwater.data.batches import batch_sizes, batches, check_session
 from cutwater.data.partition import Partition
 from cutwater.data.samples import ArraySamples, Data, Indices, Samples
+from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
-from cutwater.federate.estimates import Estimates
 from cutwater.federate.fingerprint import digests, text_digest
-from cutwater.federate.round import Outcome, play, under
 from cutwater.federate.selection import select
 from cutwater.model.discover.layered import layered
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import derive_seed, drawn_from
+from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.fleet import Client, Fleet
-from cutwater.plan.planners import planner_for, solve_by
+from cutwater.plan.planners import planner_for
 from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.value import Plan
 from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
@@ -54,6 +55,7 @@ class Study:
     train: TrainSettings
     conditions: ConditionSettings
     loss: Loss
+    aggregator: Aggregator = field(default_factory=WeightedAverage)
     planner: str = "exact"
     planner_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -70,6 +72,7 @@ class Study:
         share_out: DataSettings | Partition | None = None,
         conditions: ConditionSettings | None = None,
         loss: Loss | None = None,
+        aggregator: Aggregator | None = None,
         profile: Profile | None = None,
         planner: str = "exact",
         planner_options: Mapping[str, Any] | None = None,
@@ -77,7 +80,8 @@ class Study:
         """A study of a user's own model, data and loss.
 
         ``share_out`` says how the data is spread over the clients (by default evenly by class), or is a
-        partition of your own, ``profile`` says what each cut costs (by default counted exactly).
+        partition of your own; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
+        what each cut costs (by default counted exactly).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings()
         planner_for(planner, planner_options or {})
@@ -92,6 +96,7 @@ class Study:
         wanted = loss if loss is not None else named_loss(train.loss)
         check_loss_is_fixed(wanted)
         find_optimizer(train)
+        chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
         _check_state(cut.module)
         try_loss(cut, data, wanted, device)
@@ -108,6 +113,7 @@ class Study:
             train=train,
             conditions=conditions or ConditionSettings(),
             loss=wanted,
+            aggregator=chosen,
             planner=planner,
             planner_options=planner_options or {},
         )
@@ -117,29 +123,16 @@ class Study:
             )
         return study
 
-    def outcome(self, round_: int, estimates: Estimates) -> Outcome:
-        """Phase 1 and the clock of a round: select, plan on what is believed, play on what is true."""
-        settings = self.train
-        names = select(
+    def select(self, number: int) -> tuple[str, ...]:
+        """Who takes part in a round, in the fleet's order."""
+        train = self.train
+        return select(
             self.fleet.names,
-            settings.clients_per_round,
-            seed=settings.seed,
-            round_=round_,
-            over_selection=settings.over_selection,
+            train.clients_per_round,
+            seed=train.seed,
+            round_=number,
+            over_selection=train.over_selection,
         )
-        clients = [self.client(name) for name in names]
-        believed = [estimates.in_round(self.truth, client, round_) for client in clients]
-        true = [self.truth.true(client, round_) for client in clients]
-        planned = self.problem(under(clients, believed))
-        plan = solve_by(planned, self.planner, self.planner_options)
-        truth = planned if true == believed else self.problem(under(clients, true))
-        lost_at = {name: self.truth.lost_at(name, round_) for name in names}
-        return play(round_, plan, truth, lost_at, settings)
-
-    def learn(self, outcome: Outcome, estimates: Estimates) -> Estimates:
-        """What is believed after a round: those who finished were seen as they truly were."""
-        seen = [self.client(name) for name in outcome.done]
-        return estimates.after((client, self.truth.true(client, outcome.round)) for client in seen)
 
     def client(self, name: str) -> Client:
         """A client of the fleet by its name."""
@@ -149,21 +142,21 @@ class Study:
         """The planning problem of some clients of the fleet."""
         return Problem(self.profile, clients, self.server, self.session)
 
-    def tasks(self, outcome: Outcome) -> list[Task]:
-        """What the clients that make it train, in the fleet's order."""
-        done, round_ = set(outcome.done), outcome.round
-        return [
+    def tasks(self, number: int, plan: Plan, holds: Mapping[str, int] | None = None) -> tuple[Task, ...]:
+        """What the clients of a planned round train, in the plan's order."""
+        held, lr = holds or {}, self.train.learning_rate(number)
+        return tuple(
             Task(
-                client=part.name,
-                round=round_,
-                cut=part.cut,
-                seed=derive_seed(self.train.seed, "layers", round_, part.name),
-                lr=self.train.learning_rate(round_),
-                samples=self.client(part.name).samples,
+                client=name,
+                round=number,
+                cut=cut,
+                seed=derive_seed(self.train.seed, "layers", number, name),
+                lr=lr,
+                samples=self.client(name).samples,
+                holds=max(self.client(name).holds, held.get(name, 0)),
             )
-            for part in outcome.parts
-            if part.name in done
-        ]
+            for name, cut in zip(plan.names, plan.cuts.tolist(), strict=True)
+        )
 
     def job(self) -> Job:
         """What all sessions share."""
@@ -189,6 +182,12 @@ class Study:
         )
         return (self._batch(task, samples, step, chosen) for step, chosen in enumerate(positions))
 
+    def batch_sizes(self, name: str) -> list[int]:
+        """The sizes of a client's mini-batches in a session."""
+        found = self.client(name)
+        mine = self.session.of(found)
+        return batch_sizes(found.samples, batch_size=mine.batch_size, epochs=mine.epochs, steps=mine.steps)
+
     def _batch(self, task: Task, samples: Samples, step: int, chosen: Indices) -> Batch:
         if isinstance(samples, ArraySamples):
             return samples.batch(chosen, self.train.device)
@@ -211,6 +210,11 @@ class Study:
     def with_planner(self, planner: str, **options: Any) -> "Study":
         """The same study under another planner."""
         return replace(self, planner=planner, planner_options=options)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Which of the model's tensors learn, and which stay as they are."""
+        return traffic(self.model.half(0, len(self.model)))
 
     @cached_property
     def _index(self) -> Mapping[str, int]:

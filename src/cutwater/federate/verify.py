@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from cutwater.federate.executor import Engine
-from cutwater.federate.loop import Step, rounds, start
+from cutwater.federate.clock import VirtualClock
+from cutwater.federate.executor import Trainer
+from cutwater.federate.loop import Round, rounds, start
 from cutwater.federate.study import Study
 from cutwater.plan.fleet import NO_LIMIT
 from cutwater.train.aggregate import raw_bytes
@@ -47,7 +48,7 @@ class Check:
         }
 
 
-def verify(study: Study, engine: Engine, last: int, seed: int = 0) -> Iterator[Check]:
+def verify(study: Study, trainer: Trainer, last: int, seed: int = 0) -> Iterator[Check]:
     """Train rounds 1 to ``last`` as FedAvg, by the study's planner and with random cuts, side by side.
 
     A deadline would let other clients through than FedAvg's slower clock, and training on others is no
@@ -66,25 +67,25 @@ def verify(study: Study, engine: Engine, last: int, seed: int = 0) -> Iterator[C
         f"{study.planner} plan": patient,
         "random cuts": patient.with_planner("random", seed=seed),
     }
-    runs = {name: rounds(way, engine, start(way), last) for name, way in ways.items()}
+    runs = {name: rounds(way, VirtualClock(way, trainer), start(way), last) for name, way in ways.items()}
     # Each generator holds one model, and all stand at the same round.
-    for steps in zip(*runs.values(), strict=True):
-        yield _compare(dict(zip(runs, steps, strict=True)))
+    for trained in zip(*runs.values(), strict=True):
+        yield _compare(dict(zip(runs, trained, strict=True)))
 
 
-def _compare(steps: Mapping[str, Step]) -> Check:
-    reference = steps[REFERENCE]
+def _compare(trained: Mapping[str, Round]) -> Check:
+    reference = trained[REFERENCE]
     differs = {}
-    for name, step in steps.items():
-        for key, tensor in step.progress.state.items():
-            if not _same_bits(tensor, reference.progress.state[key]):
+    for name, round_ in trained.items():
+        for key, tensor in round_.progress.weights.items():
+            if not _same_bits(tensor, reference.progress.weights[key]):
                 differs[name] = key
                 break
     return Check(
         round=reference.record.round,
         clients=reference.record.clients,
-        digests={name: step.record.weights_sha256 for name, step in steps.items()},
-        cuts={name: tuple(part.cut for part in step.outcome.parts) for name, step in steps.items()},
+        digests={name: round_.record.weights_sha256 for name, round_ in trained.items()},
+        cuts={name: tuple(part.cut for part in round_.outcome.parts) for name, round_ in trained.items()},
         differs=differs,
     )
 

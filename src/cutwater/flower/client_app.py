@@ -37,7 +37,7 @@ def client_app(beside: str | Path) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         began = time.monotonic()
         # Imported here, because a node that is asked who it is has no use for torch.
-        from cutwater.flower.answer import answer
+        from cutwater.flower.node import answer
 
         keep_freed_memory()
         try:
@@ -53,7 +53,8 @@ def client_app(beside: str | Path) -> ClientApp:
 
 def failure(error: CutwaterError) -> RecordDict:
     """What a node sends when it can't do what it was asked to."""
-    return RecordDict({"failure": ConfigRecord({"reason": str(error)})})
+    forgot = type(error).__name__ == "ForgottenError"  # whose module needs torch, which this one does not
+    return RecordDict({"failure": ConfigRecord({"reason": str(error), "forgot": forgot})})
 
 
 def client_name(node: Mapping[str, Any], settings: Settings) -> str:

@@ -1,91 +1,97 @@
-"""One session at a device: the training loop of every engine, against a server across the network."""
+"""What a node answers to an order: the trained weights of its layers, and what the session took."""
 
-import copy
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
-from flwr.app import ArrayRecord
-from torch import Tensor, nn
+from flwr.app import ArrayRecord, RecordDict
+from torch import Tensor
 
-from cutwater.base.errors import EngineError
-from cutwater.execute.emulate import Device, Meter
+from cutwater.base.errors import DataError, EngineError, RunError
+from cutwater.base.usercode import find, told
+from cutwater.data.custom import DatasetSamples
+from cutwater.execute.emulate import Meter
+from cutwater.execute.workers import blamed_on
 from cutwater.federate.study import Study
-from cutwater.flower.shared_study import mini_batches
-from cutwater.flower.wire import Order, Report, unpack
-from cutwater.model.layers import Layered
-from cutwater.model.randomness import RandomStream
-from cutwater.stream.client import StreamClient
-from cutwater.stream.expectation import Expectation
+from cutwater.flower import wire
+from cutwater.flower.fixed_weights import FixedWeights
+from cutwater.flower.run_config import Settings
+from cutwater.flower.shared_study import identity, study_for
+from cutwater.serve.device import emulated, run_at_device
 from cutwater.stream.ticket import Ticket
-from cutwater.train.session import Batch, Job, State, Task, check_loss
-from cutwater.train.step import ClientSide, Reply, Tensors, state_bytes, train_step
+from cutwater.train.session import Batch, Task
 
-Batches = Callable[[Task], Iterable[Batch]]
-
-
-class _Across:
-    """The server as :func:`train_step` sees it, across the stream, with the time that everything takes."""
-
-    def __init__(self, stream: StreamClient, meter: Meter) -> None:
-        self.stream, self.meter = stream, meter
-
-    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
-        """Stages 2 to 5."""
-        meter, up = self.meter, state_bytes((*smashed, labels))
-        meter.carry("smashed_upload", up, up=True)
-        reply = self.stream.step(step, smashed, labels)
-        stay = min(reply.measures["server_seconds"], reply.seconds)
-        forward, backward = (reply.measures.get(name, 0.0) for name in ("server_forward", "server_backward"))
-        # Waiting for the server's share counts as the server's time, as it does in eqs. (12) and (13).
-        part = forward / (forward + backward) if forward + backward > 0 else 0.5
-        meter.seconds["server_forward"] += stay * part
-        meter.seconds["server_backward"] += stay * (1 - part)
-        down = state_bytes(reply.gradients)
-        transit = reply.seconds - stay
-        meter.seconds["smashed_upload"] += transit * up / (up + down)
-        meter.carry("gradient_download", down, up=False, taken=transit * down / (up + down))
-        return reply
+_study = lru_cache(maxsize=2)(study_for)
+"""In simulation a process handles many messages; in deployment each has its own."""
 
 
-def run_session(study: Study, order: Order, weights: ArrayRecord, batches: Batches, meter: Meter) -> Report:
-    """Train what the order says; the trained tensors are then those of the client's half."""
-    task, job = order.task, study.job()
-    half = job.split(task.cut).client
-    _take_over(half, order, weights, meter)
-    job.model.restart()
-    client = ClientSide(half, job.optimizer(task.lr), task.seed, meter.watch)
-    whole = task.cut == len(job.model)
-    if whole != (order.ticket == ""):
-        raise EngineError(f"cut {task.cut} comes {'with' if whole else 'without'} a ticket for the stream")
-    session: AbstractContextManager[StreamClient | None] = nullcontext() if whole else _stream(study, order)
-    began = meter.clock()
-    with session as stream:
-        server = None if stream is None else _Across(stream, meter)
-        total, samples, steps = 0.0, 0, 0
-        for step, (inputs, labels) in enumerate(batches(task)):
-            meter.rows = len(labels)
-            loss = check_loss(train_step(client, server, job.loss, step, inputs, labels), task, step)
-            total, samples, steps = total + loss * len(labels), samples + len(labels), steps + 1
-        if stream is not None:
-            stream.finish()
-    meter.carry("model_upload", state_bytes(half.state_dict().values()), up=True)
-    meter.seconds["session"] += meter.clock() - began
-    return Report(
-        order.run, task.client, task.round, steps, task.samples, total / max(samples, 1), meter.seconds
+def answer(
+    content: RecordDict,
+    name: str,
+    node: Mapping[str, Any],
+    settings: Settings,
+    *,
+    study: Study | None = None,
+    began: float | None = None,
+) -> RecordDict:
+    """The answer of the node that is client ``name``; ``began`` is when the message came."""
+    # One torch thread makes the bits the same on any machine; the setting belongs to the calling thread.
+    torch.set_num_threads(1)
+    meter = Meter()
+    began = meter.clock() if began is None else began
+    study = study or _study(settings)
+    order, weights = wire.read_order(content)
+    task = order.task
+    if task.client != name:
+        raise RunError(f"the order is for client {task.client!r}, but this node is {name!r}")
+    own = str(node.get("loader", ""))
+    if not own and order.fingerprint != identity(study, settings):
+        raise RunError("the node's scenario is not the server's: install the same app and data on both")
+    if not 1 <= task.cut <= len(study.model):
+        raise RunError(f"the order has cut {task.cut}, but the model {len(study.model)} layers")
+    meter.device = emulated(study, task) if settings.emulate else None
+    meter.seconds["setup"] = meter.clock() - began
+    with blamed_on(task):
+        state = _weights(study, order, weights)
+        batches = own_batches(own, study, task) if own else study.batches(task)
+        steps = run_at_device(study, task, _ticket(order), state, batches, meter)
+    report = wire.Report(
+        order.run, task.client, task.round, steps.count, task.samples, steps.loss, meter.seconds
+    )
+    trained = study.job().split(task.cut).client.state_dict()
+    return wire.report_records(
+        report, {key: trained[key] for key in study.job().traffic(task.cut).every_round}
     )
 
 
-def _take_over(half: nn.Module, order: Order, weights: ArrayRecord, meter: Meter) -> None:
-    began = meter.clock()
-    state = unpack(weights, half.state_dict())
-    half.load_state_dict(state, strict=True)
-    meter.carry("model_download", state_bytes(state.values()), up=False)
-    meter.seconds["session"] += meter.clock() - began
+def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> dict[str, Tensor]:
+    """The client-side weights: those that were sent, and the fixed ones that the device holds."""
+    job, task = study.job(), order.task
+    mine = job.traffic(task.cut)
+    like = job.split(task.cut).client.state_dict()
+    held = job.traffic(task.holds).fixed if task.holds else {}
+    known = [name for name in mine.fixed if name in held]
+    wanted = [*mine.every_round, *(name for name in mine.fixed if name not in held)]
+    sent = wire.unpack(record, {name: like[name] for name in wanted})
+    if set(order.fixed) != set(mine.fixed):
+        raise EngineError("the order tells of other fixed weights than the client's layers have")
+    if not mine.fixed:
+        return mine.completed(sent, {})
+    store = FixedWeights()
+    for name in mine.fixed:
+        if name in sent:
+            store.keep(name, sent[name], order.fixed[name])
+    store.remove_unused()
+    return mine.completed(
+        sent, {**sent, **{name: store.find(name, like[name], order.fixed[name]) for name in known}}
+    )
 
 
-def _stream(study: Study, order: Order) -> StreamClient:
+def _ticket(order: wire.Order) -> Ticket | None:
+    if not order.ticket:
+        return None
     ticket, task = Ticket.from_text(order.ticket), order.task
     claims = ticket.claims
     if (claims.run, claims.round, claims.client, claims.cut) != (
@@ -95,48 +101,25 @@ def _stream(study: Study, order: Order) -> StreamClient:
         task.cut,
     ):
         raise EngineError(f"the ticket is for {claims}, but the order for {task}")
-    return StreamClient(ticket, expectation(study, task), client=task.client)
+    return ticket
 
 
-def trained_state(job: Job, cut: int) -> State:
-    """w^C after a session."""
-    state: State = job.split(cut).client.state_dict()
-    return state
+def own_batches(loader: str, study: Study, task: Task) -> Iterable[Batch]:
+    """Mini-batches of the node's own samples, drawn as they would be from the scenario's."""
+    samples = DatasetSamples(_load(loader, task.client), loader)
+    if len(samples) != task.samples:
+        raise DataError(
+            f"{loader} returned {len(samples)} samples for client {task.client!r}, but the scenario "
+            f"counts on {task.samples}, its weight in the average: set samples = {len(samples)} there"
+        )
+    return study.batches_of(task, samples, np.arange(len(samples)))
 
 
-def expectation(study: Study, task: Task) -> Expectation:
-    """What crosses the cut in this session, found out by both ends on their own."""
-    sizes = mini_batches(study, task.client)
-    smashed, needed, labels = _example(study.model, study, task.cut)
-    classes = None if labels.is_floating_point() else study.data.classes
-    like = Expectation.like(smashed, labels, steps=len(sizes), batch=max(sizes), classes=classes)
-    gradients = tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted)
-    return Expectation(like.batch, like.steps, like.smashed, like.labels, gradients)
-
-
-@lru_cache(maxsize=128)
-def _example(model: Layered, study: Study, cut: int) -> tuple[Tensors, tuple[bool, ...], Tensor]:
-    """Smashed data and labels of two samples, and which of the former need gradients."""
-    inputs, labels = next(iter(study.test()))
-    # A copy, because even a trial run moves running statistics.
-    half = copy.deepcopy(model.split(cut).client).train()
-    with RandomStream(0, 0):
-        output = half(*(value[:2] for value in inputs))
-    smashed = output if isinstance(output, tuple) else (output,)
-    needed = tuple(tensor.requires_grad for tensor in smashed)
-    return tuple(tensor.detach().to("meta") for tensor in smashed), needed, labels[:2].to("meta")
-
-
-def emulated(study: Study, task: Task) -> Device:
-    """The device that the scenario describes, as it is in this round."""
-    condition = study.truth.true(study.client(task.client), task.round)
-    costs = study.profile.cuts[task.cut - 1]
-    return Device(condition, costs.client_forward_flops, costs.client_backward_flops)
-
-
-def one_thread_here() -> None:
-    """Sessions run with one torch thread everywhere, which makes their bits the same on any machine.
-
-    The number of threads belongs to the calling thread, so every handler sets its own.
-    """
-    torch.set_num_threads(1)
+def _load(loader: str, client: str) -> Any:
+    function = find(loader, "loader", DataError)
+    try:
+        return function(client)
+    except Exception as error:  # whatever a user's function does when it is called
+        raise DataError(
+            f"loader {loader!r} can't load the data of client {client!r} ({told(error)}); try it in Python"
+        ) from error

@@ -7,10 +7,11 @@ from flwr.app import Message
 from cutwater.base.errors import EngineError
 from cutwater.federate.study import Study
 from cutwater.flower import wire
-from cutwater.flower.node import expectation
+from cutwater.serve.device import expectation
 from cutwater.serve.hosting import Hosting, Trained
 from cutwater.stream.server import StreamServer
 from cutwater.stream.ticket import Ticket
+from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Job, State, Task
 
 _LATE = 10.0
@@ -29,8 +30,8 @@ class Sent:
     """None where the whole model is trained on the device, and once the session was ended."""
 
 
-class Orders:
-    """Writes orders, and keeps the server's end of the sessions they call for."""
+class OrderBook:
+    """Writes orders to nodes, and keeps the server's end of the sessions they call for."""
 
     def __init__(
         self, study: Study, job: Job, stream: StreamServer, hosting: Hosting, *, run: str, identity: str
@@ -38,6 +39,7 @@ class Orders:
         self.run = run
         self._study, self._job = study, job
         self._stream, self._hosting, self._identity = stream, hosting, identity
+        self._digests: dict[str, str] = {}
 
     def place(self, task: Task, share: float, state: State, deadline: float) -> Sent:
         """Make room for the session of a task, which starts from these global weights."""
@@ -61,11 +63,21 @@ class Orders:
 
     def message(self, sent: Sent, node: int, state: State, deadline: float) -> Message:
         """The order as Flower carries it, with the client-side weights."""
-        task, half = sent.task, self._job.split(sent.task.cut).client
+        task = sent.task
+        mine = self._job.traffic(task.cut)
+        held = self._job.traffic(task.holds).fixed if task.holds else {}
+        names = [*mine.every_round, *(name for name in mine.fixed if name not in held)]
         ticket = sent.ticket.to_text() if sent.ticket else ""
-        order = wire.Order(self.run, task, self._identity, ticket)
-        records = wire.order_records(order, {name: state[name] for name in half.state_dict()})
+        fixed = {name: self._digest(name, state) for name in mine.fixed}
+        order = wire.Order(self.run, task, self._identity, ticket, fixed)
+        records = wire.order_records(order, {name: state[name] for name in names})
         return Message(records, node, "train", ttl=deadline + _LATE, group_id=str(task.round))
+
+    def _digest(self, name: str, state: State) -> str:
+        """Of a weight that does not learn: it is the same in every round, so it is made once."""
+        if name not in self._digests:
+            self._digests[name] = weights_sha256({name: state[name]})
+        return self._digests[name]
 
     def collect(self, ticket: Ticket, steps: int) -> Trained:
         """What the server's half made of a session whose client says that it took so many steps."""

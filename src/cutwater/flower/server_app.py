@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,14 +11,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from cutwater.base.errors import CutwaterError
-from cutwater.base.jsonfile import write_json
 from cutwater.base.memory import keep_freed_memory
-from cutwater.federate.loop import Progress, Step, start
+from cutwater.federate.loop import Record, Round, TrainedRun, train
 from cutwater.federate.study import Study
-from cutwater.flower.rounds import Deployment
+from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.run_config import Settings
 from cutwater.flower.shared_study import identity, study_for
-from cutwater.runs.folder import RunFolder, open_run
+from cutwater.runs.folder import begin
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.server import StreamServer
 
@@ -48,28 +47,28 @@ def serve(
     settings: Settings,
     *,
     study: Study | None = None,
+    callbacks: Sequence[Callable[[Round], None]] = (),
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Step]:
+) -> TrainedRun:
     """All rounds of a run that are left, each kept before the next begins."""
     torch.set_num_threads(1)
     study = study or study_for(settings)
     with ExitStack() as held:
-        folder = _folder(study, settings)
+        text = Path(settings.scenario).read_text(encoding="utf-8") if settings.run_dir else None
+        folder, progress = begin(
+            study, settings.run_dir or None, engine="flower", resume=True, scenario=text, say=say
+        )
         if folder is not None:
             held.callback(folder.close)
-        progress, notes = folder.progress(study) if folder else (start(study), ())
-        for note in notes:
-            say(note)
         if progress.round:
             say(f"going on after round {progress.round}")
         hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
         held.callback(hosting.close)
-        server = held.enter_context(_stream(hosting, settings))
-        deployment = Deployment(
+        executor = FlowerExecutor(
             study,
             grid,
-            server,
+            held.enter_context(_stream(hosting, settings)),
             hosting,
             run=run,
             identity=identity(study, settings),
@@ -77,9 +76,19 @@ def serve(
             say=say,
             clock=clock,
         )
-        if progress.round < study.train.rounds:
-            deployment.roster.wait(settings.wait)
-        return _train(deployment, progress, folder, say)
+        held.callback(executor.close)
+        last = study.train.rounds
+        if progress.round < last:
+            executor.roster.wait(settings.wait)
+        return train(
+            study,
+            executor,
+            progress,
+            keeper=folder,
+            callbacks=[lambda round_: _tell(round_, last, say), *callbacks],
+            skip_bad_updates=True,
+            clock=clock,
+        )
 
 
 def _stream(hosting: Hosting, settings: Settings) -> StreamServer:
@@ -91,31 +100,13 @@ def _stream(hosting: Hosting, settings: Settings) -> StreamServer:
     )
 
 
-def _train(
-    deployment: Deployment, progress: Progress, folder: RunFolder | None, say: Callable[[str], None]
-) -> list[Step]:
-    steps: list[Step] = []
-    last = deployment.study.train.rounds
-    while progress.round < last:
-        step, measured = deployment.round(progress, last)
-        if folder is not None:
-            write_json(folder.path / "measured" / f"{measured.round:05d}.json", measured.to_json())
-            folder.save(step)
-        say(_line(step, last))
-        progress = step.progress
-        steps.append(step)
-    return steps
+def _tell(round_: Round, last: int, say: Callable[[str], None]) -> None:
+    for name, reason in round_.record.lost.items():
+        say(f"round {round_.record.round} is without client {name}: {reason}")
+    say(_line(round_.record, last))
 
 
-def _folder(study: Study, settings: Settings) -> RunFolder | None:
-    if not settings.run_dir:
-        return None
-    scenario = Path(settings.scenario).read_text(encoding="utf-8")
-    return open_run(settings.run_dir, study, resume=True, scenario=scenario, about={"engine": "flower"})
-
-
-def _line(step: Step, last: int) -> str:
-    record = step.record
+def _line(record: Record, last: int) -> str:
     if record.failed:
         return f"round {record.round} of {last} failed: {record.failed}; the model is as it was"
     accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"

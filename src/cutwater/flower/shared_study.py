@@ -4,7 +4,6 @@ from dataclasses import replace
 from hashlib import sha256
 
 from cutwater.base.errors import RunError
-from cutwater.data.batches import batch_sizes
 from cutwater.federate.from_scenario import study_of
 from cutwater.federate.study import Study
 from cutwater.flower.run_config import Settings
@@ -36,10 +35,3 @@ def identity(study: Study, settings: Settings) -> str:
     """
     model = load_scenario(settings.scenario).model
     return sha256(f"{study.fingerprint()} {model}".encode()).hexdigest()
-
-
-def mini_batches(study: Study, client: str) -> list[int]:
-    """The sizes of a client's mini-batches in a session."""
-    found = study.client(client)
-    mine = study.session.of(found)
-    return batch_sizes(found.samples, batch_size=mine.batch_size, epochs=mine.epochs, steps=mine.steps)

@@ -1,89 +1,79 @@
-"""What nodes send back: an update that may be averaged, or the reason why it may not.
+"""What nodes send back: an update that may be aggregated, or the reason why it may not.
 
 It counts only if it answers this round's order, for the client that the node is, with the tensors, sample
-count and steps that the plan calls for, all finite; and, where the model is split, if the server's half has
-seen the session through.
+count and steps that the plan calls for; and, where the model is split, if the server's half has seen the
+session through. Whether its numbers may be aggregated is the aggregator's business.
 """
-
-from dataclasses import dataclass
 
 from flwr.app import Message
 
 from cutwater.base.errors import EngineError
-from cutwater.federate.conditions import Condition
-from cutwater.federate.round import Part
+from cutwater.federate.executor import Orders, Update
+from cutwater.federate.measured import Measured
 from cutwater.federate.study import Study
 from cutwater.flower import wire
-from cutwater.flower.measured import Measured, observed, phases
-from cutwater.flower.orders import Orders, Sent
-from cutwater.flower.shared_study import mini_batches
+from cutwater.flower.measured import observed, phases
+from cutwater.flower.orders import OrderBook, Sent
 from cutwater.model.halves import join_states
 from cutwater.plan.latency import PHASES
 from cutwater.plan.value import ClientPlan
 from cutwater.serve.hosting import Trained
-from cutwater.train.session import Job, State, Task
-from cutwater.train.step import state_bytes
+from cutwater.train.session import Task
 
 _WATCHES = 1.1
 """How much faster than ours a node's clock may go."""
 
 
-@dataclass(frozen=True)
-class Update:
-    """An update that counts, but for its weights: those are averaged at once and not kept."""
+def read_update(
+    study: Study,
+    book: OrderBook,
+    sent: Sent,
+    reply: Message,
+    *,
+    orders: Orders,
+    wall: float,
+    overhead: float | None,
+    emulated: bool,
+) -> Update:
+    """The update in a reply that came ``wall`` seconds after its order.
 
-    task: Task
-    measured: Measured
-    part: Part
-    condition: Condition
-    """What the round says of the client's compute and rates."""
-    loss: float
-
-
-class Inbox:
-    """Reads what comes back for orders."""
-
-    def __init__(self, study: Study, job: Job, orders: Orders, *, emulated: bool) -> None:
-        self._study, self._job, self._orders, self._emulated = study, job, orders, emulated
-
-    def read(
-        self,
-        sent: Sent,
-        reply: Message,
-        *,
-        planned: ClientPlan,
-        wall: float,
-        overhead: float | None,
-    ) -> tuple[Update, State]:
-        """The update in a reply that came ``wall`` seconds after its order, and the whole model's weights.
-
-        Raises a CutwaterError that says why there is none.
-        """
-        task = sent.task
-        if reply.has_error():
-            raise EngineError(f"its node failed: {(reply.error.reason or 'no reason given')[:300]}")
-        report, weights = wire.read_report(reply.content)
-        _check(report, task, self._orders.run, len(mini_batches(self._study, task.client)))
-        half = self._job.split(task.cut).client.state_dict()
-        state, trained = wire.unpack(weights, half), None
-        if sent.ticket is not None:
-            trained = self._orders.collect(sent.ticket, report.steps)
-            state = join_states(state, trained.state)
-        _check_seconds(report, wall)
-        took, timed = phases(report, planned.phases, wall, overhead, emulated=self._emulated)
-        measured = _measured(planned, report, trained, wall, state_bytes(half.values()), timed)
-        part = Part(
-            planned.name,
-            planned.cut,
-            planned.share,
-            planned.mode,
-            planned.phases,
-            took,
-            delivered_share=measured.delivered_share,
-        )
-        crossed = (trained.bytes_up, trained.bytes_down) if trained else None
-        condition = observed(self._study, task, took, crossed, timed=timed)
-        return Update(task, measured, part, condition, trained.loss if trained else report.loss), state
+    Raises a CutwaterError that says why there is none.
+    """
+    task, job = sent.task, study.job()
+    if reply.has_error():
+        raise EngineError(f"its node failed: {(reply.error.reason or 'no reason given')[:300]}")
+    report, weights = wire.read_report(reply.content)
+    _check(report, task, book.run, len(study.batch_sizes(task.client)))
+    mine, half = job.traffic(task.cut), job.split(task.cut).client.state_dict()
+    came = wire.unpack(weights, {name: half[name] for name in mine.every_round})
+    state, trained = mine.completed(came, orders.weights), None
+    if sent.ticket is not None:
+        trained = book.collect(sent.ticket, report.steps)
+        state = join_states(state, trained.state)
+    _check_seconds(report, wall)
+    planned = orders.plan[task.client]
+    took, timed = phases(report, planned.phases, wall, overhead, emulated=emulated)
+    down, up = job.model_bytes(task)
+    crossed = (trained.bytes_up, trained.bytes_down) if trained is not None else (0, 0)
+    moved = (up + crossed[0], down + crossed[1])
+    return Update(
+        task=task,
+        weights=state,
+        loss=trained.loss if trained is not None else report.loss,
+        bytes_up=moved[0],
+        bytes_down=moved[1],
+        took=took,
+        condition=observed(study, task, took, crossed, (up, down) if timed else (0, 0)),
+        measured=_measured(
+            planned,
+            report,
+            trained,
+            wall,
+            (up + crossed[0], down + crossed[1]),
+            timed=timed,
+            emulated=emulated,
+        ),
+    )
 
 
 def _check(report: wire.Report, task: Task, run: str, steps: int) -> None:
@@ -106,7 +96,14 @@ def _check_seconds(report: wire.Report, wall: float) -> None:
 
 
 def _measured(
-    planned: ClientPlan, report: wire.Report, trained: Trained | None, wall: float, model: int, timed: bool
+    planned: ClientPlan,
+    report: wire.Report,
+    trained: Trained | None,
+    wall: float,
+    moved: tuple[int, int],
+    *,
+    timed: bool,
+    emulated: bool,
 ) -> Measured:
     session = report.seconds["session"]
     return Measured(
@@ -115,11 +112,12 @@ def _measured(
         session_seconds=session,
         message_seconds=max(wall - session, 0.0),
         setup_seconds=report.seconds["setup"],
-        bytes_up=model + (trained.bytes_up if trained else 0),
-        bytes_down=model + (trained.bytes_down if trained else 0),
+        bytes_up=moved[0],
+        bytes_down=moved[1],
         promised_share=planned.share,
         delivered_share=trained.share if trained else None,
         promised_part=trained.delivery.promised if trained else None,
         delivered_part=trained.delivery.delivered if trained else None,
         model_timed=timed,
+        emulated=emulated,
     )

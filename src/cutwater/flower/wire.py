@@ -24,6 +24,10 @@ MEASURES = (*PHASES, "setup", "session")
 """Seconds that a node reports: by phase, before the session, and in all of it."""
 
 
+class ForgottenError(EngineError):
+    """A device lacks weights that the server believes it to hold."""
+
+
 class WireError(EngineError):
     """A message that is not what it must be."""
 
@@ -38,6 +42,8 @@ class Order:
     """Of what the server believes both ends to train."""
     ticket: str
     """For the activation stream; empty where the client trains the whole model."""
+    fixed: Mapping[str, str]
+    """Digests of the client-side weights that do not learn, by name; those it holds are not sent again."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,13 @@ class Report:
 def order_records(order: Order, state: State) -> RecordDict:
     """An order with client-side weights."""
     body = {"run": order.run, "fingerprint": order.fingerprint, "ticket": order.ticket}
-    return RecordDict({"order": ConfigRecord({**body, **order.task.to_json()}), "weights": pack(state)})
+    return RecordDict(
+        {
+            "order": ConfigRecord({**body, **order.task.to_json()}),
+            "fixed": ConfigRecord(dict(order.fixed)),
+            "weights": pack(state),
+        }
+    )
 
 
 def read_order(records: RecordDict) -> tuple[Order, ArrayRecord]:
@@ -65,7 +77,9 @@ def read_order(records: RecordDict) -> tuple[Order, ArrayRecord]:
     body = _config(records, "order")
     task = {each.name: _value(body, each.name, each.type) for each in fields(Task)}
     texts = [_value(body, name, str) for name in ("run", "fingerprint", "ticket")]
-    return Order(texts[0], Task(**task), texts[1], texts[2]), _weights(records)
+    digests = _config(records, "fixed")
+    fixed = {name: _value(digests, name, str) for name in digests}
+    return Order(texts[0], Task(**task), texts[1], texts[2], fixed), _weights(records)
 
 
 def report_records(report: Report, state: State) -> RecordDict:
@@ -78,7 +92,9 @@ def report_records(report: Report, state: State) -> RecordDict:
 def read_report(records: RecordDict) -> tuple[Report, ArrayRecord]:
     """The report in a message and its weights, or a WireError."""
     if "failure" in records:
-        raise WireError(f"says: {_value(_config(records, 'failure'), 'reason', str)[:500]}")
+        complaint = _config(records, "failure")
+        kind = ForgottenError if complaint.get("forgot") is True else WireError
+        raise kind(f"says: {_value(complaint, 'reason', str)[:500]}")
     body, seconds = _config(records, "report"), _config(records, "seconds")
     if set(seconds) != set(MEASURES):
         raise WireError(f"reports seconds for {sorted(seconds)}, but must for {sorted(MEASURES)}")

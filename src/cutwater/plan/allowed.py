@@ -21,6 +21,8 @@ class Allowed:
     of: Indices
     memory: Floats
     """Bits that each pattern's cuts would hold; infinite where another rule forbids the cut."""
+    holds: Indices
+    """Of how many layers the clients of each pattern have the fixed weights; 0 where there are none."""
 
     def cuts(self, k: int) -> Indices:
         """The cuts that client k may use, ascending."""
@@ -61,8 +63,9 @@ def client_memory(profile: Profile, batch_size: float) -> Floats:
 def allowed_cuts(profile: Profile, fleet: Fleet, batch_size: Floats) -> Allowed:
     """The patterns of a fleet; clients with the same limits share one.
 
-    A client's pattern depends on its min_cut, its forbidden cuts, and on where its memory stands among what
-    the cuts need, so a million clients with arbitrary memory still have few patterns.
+    A client's pattern depends on its min_cut, its forbidden cuts, the fixed weights it holds, and on where
+    its memory stands among what the cuts need, so a million clients with arbitrary memory still have few
+    patterns.
     """
     layers = len(profile)
     free = np.array([cut.ruled_out is None for cut in profile.cuts])
@@ -70,22 +73,24 @@ def allowed_cuts(profile: Profile, fleet: Fleet, batch_size: Floats) -> Allowed:
     needs = np.array([client_memory(profile, size) for size in sizes])
     rank = _memory_rank(needs, size_of, fleet.memory)
     bans, ban_of = _bans(fleet)
-    code = ((size_of * (layers + 1) + rank) * (layers + 1) + np.minimum(fleet.min_cut, layers)) * len(
-        bans
-    ) + ban_of
+    code = (size_of * (layers + 1) + rank) * (layers + 1) + np.minimum(fleet.min_cut, layers)
+    # What a device holds matters only where a model has weights that do not learn.
+    held = np.minimum(fleet.holds, layers) if profile.cuts[-1].frozen_bits else 0
+    code = (code * (layers + 1) + held) * len(bans) + ban_of
     codes, of = (
         np.unique(code, return_inverse=True) if np.ptp(code) else (code[:1], np.zeros(len(fleet), np.int64))
     )
     masks, memory = np.zeros((len(codes), layers), dtype=bool), np.full((len(codes), layers), np.inf)
-    numbers = np.arange(1, layers + 1)
+    numbers, holds = np.arange(1, layers + 1), np.zeros(len(codes), dtype=np.int64)
     for row, number in enumerate(codes):
         rest, ban = divmod(int(number), len(bans))
+        rest, holds[row] = divmod(rest, layers + 1)
         rest, min_cut = divmod(rest, layers + 1)
         size, place = divmod(rest, layers + 1)
         rules = free & (numbers >= min_cut) & ~np.isin(numbers, list(bans[ban]))
         masks[row] = rules & (needs[size] <= (np.sort(needs[size])[place - 1] if place else -1.0))
         memory[row] = np.where(rules, needs[size], np.inf)
-    return Allowed(masks, of.astype(np.int64), memory)
+    return Allowed(masks, of.astype(np.int64), memory, holds)
 
 
 def _memory_rank(needs: Floats, size_of: Indices | int, memory: Floats) -> Indices:

@@ -44,6 +44,8 @@ class Client:
     """What training may hold, in bits."""
     forbidden: frozenset[int] = frozenset()
     """Cuts that this client must not use."""
+    holds: int = 0
+    """It has the weights that do not learn of layers 1..holds already: they need not be sent."""
 
     def __post_init__(self, rate: float | None) -> None:
         given = (self.up is not None, self.down is not None)
@@ -107,6 +109,7 @@ class Fleet(Sequence[Client]):
     batch_size: Ints
     min_cut: Ints
     memory: Floats
+    holds: Ints
     forbidden: dict[int, frozenset[int]]
 
     def __post_init__(self) -> None:
@@ -118,6 +121,7 @@ class Fleet(Sequence[Client]):
         self._check("samples", lambda x: (x > 0) & (x <= MOST_SAMPLES), _whole("samples"))
         self._check("min_cut", lambda x: x > 0, "a cut layer, 1 or more")
         self._check("memory", lambda x: x > 0, "above zero")
+        self._check("holds", lambda x: x >= 0, "a number of layers, 0 or more")
         for name in ("epochs", "steps", "batch_size"):
             self._check(name, lambda x: (x >= 0) & (x <= MOST), _whole(name))
         both = np.flatnonzero((self.epochs > 0) & (self.steps > 0))
@@ -165,6 +169,7 @@ class Fleet(Sequence[Client]):
         batch_size: ArrayLike | None = None,
         min_cut: ArrayLike = 1,
         memory: ArrayLike = NO_LIMIT,
+        holds: ArrayLike = 0,
         forbidden: dict[int, frozenset[int]] | None = None,
     ) -> "Fleet":
         """A fleet from arrays; one number stands for all clients, names default to c1, c2, …"""
@@ -181,6 +186,7 @@ class Fleet(Sequence[Client]):
             batch_size=_ints("batch size", _zero_for_none(batch_size), labels),
             min_cut=_ints("min cut", min_cut, labels),
             memory=_floats("memory", memory, labels),
+            holds=_ints("holds", holds, labels),
             forbidden=dict(forbidden or {}),
         )
 

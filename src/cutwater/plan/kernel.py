@@ -41,16 +41,18 @@ def _extremes(
     slowest = 0.0
     for k in range(alone.shape[0]):
         row, weight = rows[pattern[k]], weights[k]
-        link, on_client, on_up, on_down, per_share = (
+        link, on_client, on_up, on_down, per_share, once = (
             weight[0],
             weight[1],
             weight[2],
             weight[3],
             weight[4] / equal,
+            weight[5],
         )
         low = high = np.inf
         for i in range(row.shape[1]):
             a = link * row[0, i] + on_client * row[1, i] + on_up * row[2, i] + on_down * row[3, i]
+            a += once * row[5, i]
             low = min(low, a)
             high = min(high, a + per_share * row[4, i])
         least[k] = low
@@ -60,7 +62,7 @@ def _extremes(
 
 def _need(T: float, weight: Floats, scaled: Floats) -> float:
     """need_k(T): the smallest share that has one client done by T, over its allowed cuts."""
-    link, on_client, on_up, on_down = weight[0], weight[1], weight[2], weight[3]
+    link, on_client, on_up, on_down, once = weight[0], weight[1], weight[2], weight[3], weight[5]
     best = 0.0
     for i in range(scaled.shape[1]):
         u = (
@@ -69,6 +71,7 @@ def _need(T: float, weight: Floats, scaled: Floats) -> float:
             - on_client * scaled[2, i]
             - on_up * scaled[3, i]
             - on_down * scaled[4, i]
+            - once * scaled[5, i]
         )
         best = max(best, u)
     return weight[4] / best if best > 0.0 else np.inf
@@ -111,7 +114,11 @@ def _assign(
         best = np.inf
         for i in range(row.shape[1]):
             left = T - (
-                weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
+                weight[0] * row[0, i]
+                + weight[1] * row[1, i]
+                + weight[2] * row[2, i]
+                + weight[3] * row[3, i]
+                + weight[5] * row[5, i]
             )
             if left > 0.0 and row[4, i] < best * left:
                 best = row[4, i] / left

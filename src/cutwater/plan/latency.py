@@ -113,7 +113,8 @@ class Phases:
 
 PHASES = tuple(field.name for field in fields(Phases))
 """The names of all phases and stages, in the order that they happen."""
-
+NOTHING = Phases(*(0.0 for _ in PHASES))
+"""The phases of a session of which nothing is known."""
 
 Which = slice | int | NDArray[np.int64]
 """Some of the clients, as an index into the fleet's columns."""
@@ -130,7 +131,7 @@ def session_phases(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients
     work, compute, up, down = (c[clients] for c in (problem.work, fleet.compute, fleet.up, fleet.down))
     row = np.asarray(cuts, dtype=np.int64) - 1
     phases = (
-        model_download(costs.bits[row], down),
+        model_download(costs.bits[row] + costs.once_after(row, fleet.holds[clients]), down),
         client_forward(costs.client_forward[row], work, compute),
         smashed_upload(costs.smashed[row], work, up),
         server_forward(costs.server_forward[row], work, shares),
@@ -140,6 +141,17 @@ def session_phases(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients
         model_upload(costs.bits[row], up),
     )
     return Phases(*np.broadcast_arrays(*phases))
+
+
+def session_bits(
+    problem: Problem, cuts: ArrayLike, clients: Which = ALL
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What crosses a client's link in a session, up and down: what the phases above move, in bits."""
+    costs, work = problem.costs, problem.work[clients]
+    row = np.asarray(cuts, dtype=np.int64) - 1
+    once = costs.once_after(row, problem.fleet.holds[clients])
+    up = costs.bits[row] + np.multiply(costs.smashed[row], work)
+    return up, costs.bits[row] + once + np.multiply(costs.gradient[row], work)
 
 
 def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Array:

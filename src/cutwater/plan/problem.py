@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cutwater.base.errors import PlanError
 from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
-from cutwater.plan.fleet import MOST, Client, Fleet, Floats
+from cutwater.plan.fleet import MOST, Client, Fleet, Floats, Ints
 from cutwater.profile.values import Profile
 
 
@@ -68,6 +69,9 @@ class Costs:
     """What each cut 1..L costs for one sample; cut L sends nothing and needs no server (eq. (18))."""
 
     bits: Floats
+    """What of w^C travels down and up in every round: weights that learn, and buffers."""
+    once: Floats
+    """What of it travels down once: weights that do not learn, of layers 1..l."""
     client_forward: Floats
     client_backward: Floats
     server_forward: Floats
@@ -78,8 +82,8 @@ class Costs:
     @classmethod
     def of(cls, profile: Profile) -> "Costs":
         """The columns of a profile with eq. (18) applied to its last cut."""
-        columns = (profile.column(name) for name in _COLUMNS)
-        costs = cls(*columns)
+        bits = profile.column("client_bits") + profile.column("buffer_bits")
+        costs = cls(bits, *(profile.column(name) for name in _COLUMNS))
         for whole_model_has_none in (
             costs.server_forward,
             costs.server_backward,
@@ -94,6 +98,12 @@ class Costs:
         """F^C + B^C."""
         return self.client_forward + self.client_backward
 
+    def once_after(self, row: Ints, holds: ArrayLike) -> Floats:
+        """Fixed weights of the layers up to a row of these columns that a device with some of them lacks."""
+        held = np.minimum(np.asarray(holds, dtype=np.int64), len(self.once))
+        lacking: Floats = np.maximum(self.once[row] - np.concatenate([[0.0], self.once])[held], 0.0)
+        return lacking
+
     @cached_property
     def server(self) -> Floats:
         """F^S + B^S."""
@@ -101,7 +111,7 @@ class Costs:
 
 
 _COLUMNS = (
-    "client_bits",
+    "frozen_bits",
     "client_forward_flops",
     "client_backward_flops",
     "server_forward_flops",

@@ -2,10 +2,11 @@
 
 With the weights of client k,
 
-    link = 1/up + 1/down,  on_client = N/f^C,  on_up = N/up,  on_down = N/down,
+    link = 1/up + 1/down,  on_client = N/f^C,  on_up = N/up,  on_down = N/down,  once = 1/down,
 
 what no share of the server can shorten is a_k(l) = link·bits + on_client·client + on_up·smashed +
-on_down·gradient, four products with rows that only depend on the cut.
+on_down·gradient + once·fixed, five products with rows that only depend on the cut, and on which fixed weights
+a client holds already.
 """
 
 from dataclasses import dataclass
@@ -26,9 +27,9 @@ class CutTables:
     cuts: Ints
     """The cuts that leave work to the server."""
     rows: Floats
-    """Patterns × 5 × cuts: bits (infinite where forbidden), client, smashed, gradient, server."""
+    """Patterns × 6 × cuts: bits (infinite where forbidden), client, smashed, gradient, server, fixed."""
     scaled: Floats
-    """Patterns × 5 × cuts: 1, bits, client, smashed, gradient, all over server; zeros where forbidden.
+    """Patterns × 6 × cuts: 1, bits, client, smashed, gradient, fixed, all over server; 0 where forbidden.
 
     Then N / max over l of (T·scaled[0] - weights·scaled[1:]) is need_k(T): the smallest share that has client
     k done by T is found without a division for each cut, and a forbidden cut never wins.
@@ -42,10 +43,14 @@ class CutTables:
         masks = problem.allowed.masks[:, busy]
         columns = (costs.bits, costs.client, costs.smashed, costs.gradient, costs.server)
         plain = np.array([column[busy] for column in columns])
-        rows = np.repeat(plain[None], len(masks), axis=0)
+        rows = np.empty((len(masks), 6, busy.size))
+        rows[:, :5] = plain
         rows[:, 0][~masks] = np.inf
-        over = np.concatenate([np.ones((1, busy.size)), plain[:4]]) / plain[4]
-        scaled = np.repeat(over[None], len(masks), axis=0)
+        rows[:, 5] = costs.once_after(busy, problem.allowed.holds[:, None])
+        scaled = np.empty_like(rows)
+        scaled[:, 0] = 1 / plain[4]
+        scaled[:, 1:5] = plain[:4] / plain[4]
+        scaled[:, 5] = rows[:, 5] / plain[4]
         scaled[np.broadcast_to(~masks[:, None], scaled.shape)] = 0.0
         return cls(busy + 1, rows, scaled)
 
@@ -57,7 +62,7 @@ class Tables:
     by_cut: CutTables
     pattern: Ints
     weights: Floats
-    """Clients × 5: link, on_client, on_up, on_down, N."""
+    """Clients × 6: link, on_client, on_up, on_down, N, once."""
     alone: Floats
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
 
@@ -66,12 +71,13 @@ class Tables:
         """Lay out some of the clients; ``alone`` is for all of them."""
         fleet, work = problem.fleet, problem.work[clients]
         up, down = fleet.up[clients], fleet.down[clients]
-        weights = np.empty((len(work), 5))
+        weights = np.empty((len(work), 6))
         weights[:, 0] = 1 / up + 1 / down
         weights[:, 1] = work / fleet.compute[clients]
         weights[:, 2] = work / up
         weights[:, 3] = work / down
         weights[:, 4] = work
+        weights[:, 5] = 1 / down
         return cls(by_cut, problem.allowed.of[clients], weights, alone[clients])
 
     def take(self, clients: Ints | Bools) -> "Tables":
@@ -93,7 +99,8 @@ def without_server(problem: Problem) -> tuple[Floats, Ints]:
     cut = np.zeros(len(problem), dtype=np.int64)
     for i in np.flatnonzero(costs.server == 0)[::-1]:
         latency = (costs.bits[i] + costs.smashed[i] * work) / fleet.up
-        latency += (costs.bits[i] + costs.gradient[i] * work) / fleet.down
+        once = costs.once_after(i, fleet.holds)
+        latency += (costs.bits[i] + once + costs.gradient[i] * work) / fleet.down
         latency += costs.client[i] * work / fleet.compute
         better = problem.allowed.at(int(i) + 1) & (latency < best)
         best[better], cut[better] = latency[better], i + 1

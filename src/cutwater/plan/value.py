@@ -118,6 +118,9 @@ class Plan:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
     def __getitem__(self, client: int | str) -> ClientPlan:
         k = range(len(self))[client] if isinstance(client, int) else self._place(client)
         cut = int(self.cuts[k])

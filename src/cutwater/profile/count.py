@@ -118,7 +118,7 @@ def profile_layered(
         kappa=ratio,
         batch_size=batch,
         optimizer=optimizer,
-        cuts=_cuts(layered, costs, backward, batch, OPTIMIZER_STATE[optimizer]),
+        cuts=_cuts(layered, costs, backward, batch, OPTIMIZER_STATE[optimizer], buffers=count != "paper"),
     )
 
 
@@ -153,13 +153,21 @@ def _backward_flops(costs: Sequence[LayerCost], count: str, kappa: float | None)
 
 
 def _cuts(
-    layered: Layered, costs: Sequence[LayerCost], backward: Sequence[float], batch: int, state: int
+    layered: Layered,
+    costs: Sequence[LayerCost],
+    backward: Sequence[float],
+    batch: int,
+    state: int,
+    *,
+    buffers: bool,
 ) -> tuple[Cut, ...]:
     """Sums over layers 1..l and l+1..L (eq. (22))."""
     forwards = list(accumulate(cost.forward_flops / batch for cost in costs))
     backwards = list(accumulate(flops / batch for flops in backward))
     trainable = list(accumulate(cost.trainable_bits for cost in costs))
     weights = list(accumulate(cost.weight_bits for cost in costs))
+    buffered = list(accumulate(cost.buffer_bits if buffers else 0 for cost in costs))
+    frozen = list(accumulate(cost.frozen_bits for cost in costs))
     return tuple(
         Cut(
             cut=index + 1,
@@ -175,6 +183,8 @@ def _cuts(
             client_memory_bits=weights[index] + (1 + state) * trainable[index] + cost.held_bits,
             ruled_out=layered.ruled_out.get(index + 1),
             weight_bits=weights[index],
+            buffer_bits=buffered[index],
+            frozen_bits=frozen[index],
         )
         for index, (layer, cost) in enumerate(zip(layered.layers, costs, strict=True))
     )

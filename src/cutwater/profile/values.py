@@ -29,7 +29,7 @@ class Cut:
     stage: str
     """The part of the model that the layer belongs to, for tables."""
     client_bits: int
-    """|w^C(l)|: trainable parameters of layers 1..l."""
+    """|w^C(l)|: parameters of layers 1..l that learn."""
     client_forward_flops: float
     """F^C(l)."""
     client_backward_flops: float
@@ -49,6 +49,11 @@ class Cut:
     """Why this cut can't be used (tied parameters on both sides), or None."""
     weight_bits: int | None = None
     """All weights of layers 1..l, buffers and those that don't learn included; None where it is not told."""
+    buffer_bits: int = 0
+    """Buffers of layers 1..l that a state dict holds: they travel as the weights do that learn. The paper's
+    count leaves them out."""
+    frozen_bits: int = 0
+    """Parameters of layers 1..l that don't learn: they travel to a device once."""
 
 
 @dataclass(frozen=True)

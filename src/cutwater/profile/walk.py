@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from cutwater.base.errors import ModelError
 from cutwater.base.usercode import told
 from cutwater.model.layers import Layered
+from cutwater.model.traffic import traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.memory import Storages
 from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
@@ -32,6 +33,10 @@ class LayerCost:
     backward_flops: int
     trainable_bits: int
     """Parameters that this layer is the first to use and that learn."""
+    buffer_bits: int
+    """Its buffers that a state dict holds."""
+    frozen_bits: int
+    """Its parameters that do not learn."""
     weight_bits: int
     """Parameters and buffers that this layer is the first to use."""
     output_bits: int
@@ -91,10 +96,10 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerC
     parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
     weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
     held.add(tensors(inputs))
-    arguments = inputs
+    arguments, seen = inputs, set[int]()
     for index, layer in enumerate(layered.layers, start=1):
         half = layered.half(index - 1, index)
-        before = weights.bytes
+        before, sent = weights.bytes, traffic(half, seen)
         weights.add([*half.parameters(), *half.buffers()])
         with naming(f"layer {index} ({layer.name!r}) fails"):
             output, forward = _forward(half, arguments, formulas, held)
@@ -102,7 +107,9 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerC
         yield LayerCost(
             forward_flops=forward,
             backward_flops=backward,
-            trainable_bits=_trainable_bits(layered, index),
+            trainable_bits=8 * sum(sent.learned.values()),
+            buffer_bits=8 * sum(sent.buffers.values()),
+            frozen_bits=8 * sum(sent.fixed.values()),
             weight_bits=8 * (weights.bytes - before),
             output_bits=bits(tensors(output)),
             gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
@@ -142,12 +149,6 @@ def _backward(output: Any, formulas: Formulas) -> int:
 def _cut_loose(value: Any) -> Any:
     """The next layer's input: the same memory, with a gradient wanted if the layer's output carried one."""
     return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
-
-
-def _trainable_bits(layered: Layered, index: int) -> int:
-    parameters = dict(layered.module.named_parameters())
-    own = (parameters[name] for name in layered.parameters_of_layer[index])
-    return bits([parameter for parameter in own if parameter.requires_grad])
 
 
 @contextmanager

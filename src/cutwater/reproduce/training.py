@@ -15,10 +15,10 @@ import torch
 from cutwater.base.errors import DataError
 from cutwater.data.samples import Data
 from cutwater.data.sources import MNIST_MIRRORS
-from cutwater.execute.local import LocalEngine, Tick, sensible_workers
+from cutwater.execute.local import LocalTrainer, Tick, sensible_workers
 from cutwater.execute.local import run as run_locally
 from cutwater.execute.workers import one_thread
-from cutwater.federate.loop import by_the_clock
+from cutwater.federate.clock import clock_only
 from cutwater.federate.selection import select
 from cutwater.federate.study import Study
 from cutwater.federate.verify import Check, verify
@@ -136,9 +136,9 @@ def train(study: Study, folder: Path | None, watch: Callable[[Tick], None]) -> T
     """Train a study to its end, or go on where its folder stands, and time it by every planner's clock."""
     # Sessions have the cores; this process only adds up what they send.
     with one_thread():
-        steps = run_locally(study, folder, workers=None, resume=True, watch=watch)
+        trained = run_locally(study, folder, workers=None, resume=True, watch=watch)
     rows = (
-        [step.record.to_json() for step in steps]
+        [record.to_json() for record in trained.records]
         if folder is None
         else metrics.read(folder / "metrics.jsonl")
     )
@@ -160,18 +160,18 @@ def as_training(study: Study, rows: list[dict[str, Any]]) -> Training:
 
 def clock(study: Study, rounds: tuple[int, ...]) -> tuple[float, ...]:
     """Virtual time at the end of some rounds."""
-    ends = np.cumsum([outcome.seconds for outcome in by_the_clock(study, max(rounds))])
+    ends = np.cumsum([outcome.seconds for outcome in clock_only(study, max(rounds))])
     return tuple(float(ends[number - 1]) for number in rounds)
 
 
 def check(study: Study, last: int, seed: int) -> tuple[SameBits, ...]:
     """Train the first rounds as FedAvg, by the study's plan and with random cuts, and compare all bits."""
-    engine = LocalEngine(study.job(), (), sensible_workers(study))
+    trainer = LocalTrainer(study.job(), (), sensible_workers(study))
     try:
         with one_thread():
-            return tuple(_same_bits(found) for found in verify(study, engine, last, seed))
+            return tuple(_same_bits(found) for found in verify(study, trainer, last, seed))
     finally:
-        engine.close()
+        trainer.close()
 
 
 def _same_bits(found: Check) -> SameBits:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from cutwater.base.jsonfile import write_atomically
 from cutwater.train.aggregate import weights_sha256
 
 FORMAT = "cutwater.checkpoint"
-VERSION = "1"
+VERSION = "2"
 KEPT = 2
 """The newest, and the one before it to fall back on."""
+_MEMORY = "memory/"
+"""What the names of an aggregator's tensors begin with in the file; weights have their own."""
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
 
 
@@ -37,7 +39,9 @@ class Checkpoint:
     """The last round that is in the weights; 0 is the initial model."""
     weights: Mapping[str, Tensor]
     state: Mapping[str, Any]
-    """What else goes on from here, as JSON: ``virtual_seconds`` so far, estimates, the scenario's digest …"""
+    """What else goes on from here, as JSON: ``virtual_seconds`` so far, estimates, who holds what …"""
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the aggregator remembers."""
 
     @property
     def weights_sha256(self) -> str:
@@ -89,7 +93,7 @@ def load(path: str | Path) -> Checkpoint:
     try:
         # Read rather than mapped into memory: a failing disk is then an error, not the end of the process.
         content = Path(path).read_bytes()
-        weights: dict[str, Tensor] = from_bytes(content)
+        tensors: dict[str, Tensor] = from_bytes(content)
         header = _metadata(content)
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
@@ -97,10 +101,11 @@ def load(path: str | Path) -> Checkpoint:
         raise FileFormatError(f"{path} is damaged ({error})") from error
     if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
         raise FileFormatError(f"{path} is not a checkpoint that this release reads")
-    if header.get("sha256") != _digest(header.get("body", ""), weights):
+    if header.get("sha256") != _digest(header.get("body", ""), tensors):
         raise FileFormatError(f"{path} is damaged (its checksum does not match)")
     body = json.loads(header["body"])
-    return Checkpoint(body["round"], weights, body["state"])
+    memory = {name: tensors.pop(_MEMORY + name) for name in body["memory"]}
+    return Checkpoint(body["round"], tensors, body["state"], memory)
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -111,17 +116,19 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def _content(checkpoint: Checkpoint) -> bytes:
-    body = json.dumps({"round": checkpoint.round, "state": checkpoint.state}, allow_nan=False, sort_keys=True)
-    header = {"format": FORMAT, "version": VERSION, "body": body, "sha256": _digest(body, checkpoint.weights)}
-    content: bytes = to_bytes(_separate(checkpoint.weights), header)
+    told = {"round": checkpoint.round, "state": checkpoint.state, "memory": sorted(checkpoint.memory)}
+    body = json.dumps(told, allow_nan=False, sort_keys=True)
+    tensors = {**checkpoint.weights, **{_MEMORY + name: t for name, t in checkpoint.memory.items()}}
+    header = {"format": FORMAT, "version": VERSION, "body": body, "sha256": _digest(body, tensors)}
+    content: bytes = to_bytes(_separate(tensors), header)
     return content
 
 
-def _separate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that share no memory (tied weights do), which safetensors insists on."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}
-    for name, tensor in weights.items():
+    for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         storage = plain.untyped_storage().data_ptr()
         apart[name] = plain.clone() if storage in seen else plain
@@ -129,8 +136,8 @@ def _separate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _digest(body: str, weights: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(f"{body}\n{weights_sha256(weights)}".encode()).hexdigest()
+def _digest(body: str, tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(f"{body}\n{weights_sha256(tensors)}".encode()).hexdigest()
 
 
 def _all(folder: Path) -> Iterator[tuple[int, Path]]:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
 from cutwater.runs import checkpoint
 from cutwater.runs import metrics
-from cutwater.federate.loop import Progress, Step, start
+from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
 
 FORMAT = "cutwater.run"
@@ -74,19 +74,24 @@ class RunFolder:
         told = self.metrics.is_file() and self.metrics.stat().st_size > 0
         return told or any(self.checkpoints.glob("round-*")) or any(self._stories())
 
-    def save(self, step: Step) -> None:
+    def save(self, round_: Round) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
-        number = step.progress.round
-        write_json(self.path / "plans" / f"{number:05d}.json", step.outcome.plan.to_json())
-        write_json(self.path / "rounds" / f"{number:05d}.json", step.outcome.to_json())
-        metrics.append(self.metrics, step.record.to_json())
-        after = step.progress
+        number, after = round_.progress.round, round_.progress
+        name = f"{number:05d}.json"
+        if round_.measured is not None:
+            write_json(self.path / "measured" / name, round_.measured.to_json())
+        write_json(self.path / "plans" / name, round_.outcome.plan.to_json())
+        write_json(self.path / "rounds" / name, round_.outcome.to_json())
+        metrics.append(self.metrics, round_.record.to_json())
         state = {
             "virtual_seconds": after.virtual_seconds,
             "wall_seconds": after.wall_seconds,
             "estimates": after.estimates.to_json(),
+            "holds": dict(after.holds),
         }
-        checkpoint.save(self.checkpoints, checkpoint.Checkpoint(number, after.state, state))
+        checkpoint.save(
+            self.checkpoints, checkpoint.Checkpoint(number, after.weights, state, after.memory)
+        )
 
     def progress(self, study: Study) -> tuple[Progress, tuple[str, ...]]:
         """Where the run stands, and a sentence for every damaged checkpoint that was passed over."""
@@ -101,8 +106,10 @@ class RunFolder:
         metrics.cut_back(self.metrics, kept.round)
         progress = Progress(
             round=kept.round,
-            state={name: tensor.to(first.state[name].device) for name, tensor in kept.weights.items()},
+            weights={name: tensor.to(first.weights[name].device) for name, tensor in kept.weights.items()},
+            memory=kept.memory,
             estimates=first.estimates.resumed(kept.state["estimates"]),
+            holds=kept.state["holds"],
             virtual_seconds=kept.state["virtual_seconds"],
             wall_seconds=kept.state["wall_seconds"],
         )
@@ -120,6 +127,29 @@ class RunFolder:
                 f"{self.path} holds {last} rounds, but no checkpoint in {self.checkpoints} to go on from: "
                 "put the newest back, or name another folder"
             )
+
+
+def begin(
+    study: Study,
+    path: str | os.PathLike[str] | None,
+    *,
+    engine: str,
+    resume: bool = False,
+    scenario: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[RunFolder | None, Progress]:
+    """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
+    if path is None:
+        return None, start(study)
+    folder = open_run(path, study, resume=resume, scenario=scenario, about={"engine": engine})
+    try:
+        progress, notes = folder.progress(study)
+    except BaseException:
+        folder.close()
+        raise
+    for note in notes:
+        say(note)
+    return folder, progress
 
 
 def open_run(

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from cutwater.base.errors import RunError
-from cutwater.federate.loop import Step
+from cutwater.federate.loop import Round
 
 _BY_ROUND = (
     "loss",
@@ -33,9 +33,9 @@ class TensorBoard:
         self._make: Any = SummaryWriter
         self._writer: Any = None
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, round_: Round) -> None:
         """Write the scalars of a round."""
-        record = step.record
+        record = round_.record
         if self._writer is None:
             # What a killed run wrote after its last checkpoint is hidden by the rounds that are done again.
             self._writer = self._make(self._folder, purge_step=record.round)

@@ -134,6 +134,11 @@ class TrainSettings:
     """Gradients are clipped to ± this, element by element, which means the same at every cut."""
     loss: str = "cross_entropy"
     """A function of torch.nn.functional by name, or ``package.module:function``."""
+    aggregator: str = "average"
+    """What becomes of a round's updates: average (FedAvg), fedavgm, fedadam, or your own as
+    ``package.module:Class``."""
+    aggregator_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the aggregator takes, such as ``lr`` and ``momentum``."""
     seed: int = 0
     """From it follow all draws of a run: initial weights, partition, selection, mini-batches, conditions."""
     device: str = "cpu"

@@ -25,12 +25,13 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.execute.emulate import Pacer
+from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.values import Profile
 from cutwater.serve.answer_first import PromptSide
 from cutwater.serve.shares import Delivery, Lane, ShareScheduler
 from cutwater.stream.server_half import Session, SessionRecord, StepResult
 from cutwater.train.session import Job, State, Task
-from cutwater.train.step import ServerSide, Tensors, state_bytes
+from cutwater.train.step import ServerSide, Tensors
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,8 @@ class Hosting:
         reply = side.differentiate(number, moved, labels.to(self._device), alone=self._has_device(room))
         room.loss += reply.loss * len(labels)
         room.steps, room.samples = room.steps + 1, room.samples + len(labels)
-        room.up += state_bytes((*smashed, labels))
-        room.down += state_bytes(reply.gradients)
+        room.up += tensor_bytes((*smashed, labels))
+        room.down += tensor_bytes(reply.gradients)
         room.flops += flops
         if self._pacer is not None:
             side.update()  # within the time that the emulated server takes

@@ -12,7 +12,7 @@ weight's own type: closer than accumulating in float64.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -50,14 +50,17 @@ class Average:
 
     Parameters and floating-point buffers (BatchNorm's running statistics) are averaged. Of integer buffers
     the largest is taken: they are counters (BatchNorm's ``num_batches_tracked``), of which it is the furthest
-    that any client came, or constants, which are the same everywhere. A tensor that holds infinities by
-    design, such as an attention mask, must come back as it was.
+    that any client came, or constants, which are the same everywhere. Weights that do not learn, and a tensor
+    that holds infinities by design, such as an attention mask, must come back as they were.
     """
 
-    def __init__(self, reference: State) -> None:
-        """An empty average of models like ``reference``, the global model that the round started from."""
+    def __init__(self, reference: State, fixed: Collection[str] = ()) -> None:
+        """An empty average of models like ``reference``, the global model that the round started from.
+
+        ``fixed`` are the names of weights that do not learn.
+        """
         self._kinds = {name: _Kind(tensor.shape, tensor.dtype) for name, tensor in reference.items()}
-        self._fixed = {name: t.detach().clone() for name, t in reference.items() if _is_fixed(t)}
+        self._fixed = {name: t for name, t in reference.items() if name in fixed or _has_infinities(t)}
         self._largest: dict[str, Tensor] = {}
         self._places: dict[str, slice] = {}
         end = 0
@@ -103,7 +106,7 @@ class Average:
 
     def _averaged(self, name: str, kind: _Kind) -> Tensor:
         if name in self._fixed:
-            return self._fixed[name].clone()
+            return self._fixed[name].detach().cpu()
         if name not in self._places:
             return self._largest[name].clone()
         averaged = torch.empty(kind.shape, dtype=kind.dtype)
@@ -144,8 +147,8 @@ class Average:
                     f"{_kind_text(kind)}",
                 )
             if name in self._fixed:
-                if not torch.equal(raw_bytes(tensor), raw_bytes(self._fixed[name])):
-                    raise BadUpdate(client, f"changes {name!r}, whose infinities must stay as they are")
+                if not _same_bytes(tensor, self._fixed[name]):
+                    raise BadUpdate(client, f"changes {name!r}, which must stay as it is")
             elif name in self._places and tensor.numel():
                 largest = max(largest, _largest(client, name, tensor))
         return largest
@@ -180,7 +183,11 @@ def _largest(client: str, name: str, tensor: Tensor) -> float:
     return largest
 
 
-def _is_fixed(tensor: Tensor) -> bool:
+def _same_bytes(one: Tensor, other: Tensor) -> bool:
+    return one is other or torch.equal(raw_bytes(one), raw_bytes(other))
+
+
+def _has_infinities(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.numel() > 0 and not _all_finite(*_ends(tensor))
 
 

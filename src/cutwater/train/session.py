@@ -12,14 +12,17 @@ from torch import Tensor, nn
 from cutwater.base.errors import RunError
 from cutwater.model.layers import Layered, Split
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
+from cutwater.model.traffic import Traffic, tensor_bytes, traffic
 from cutwater.train.step import (
     ClientSide,
     Loss,
     MakeOptimizer,
     Reply,
+    Server,
     ServerSide,
     Tensors,
-    state_bytes,
+    Watch,
+    no_watch,
     train_step,
 )
 
@@ -40,6 +43,8 @@ class Task:
     lr: float
     samples: int
     """n_k: the client's weight in the average."""
+    holds: int = 0
+    """The client has the fixed weights of this many layers from earlier rounds."""
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -75,9 +80,15 @@ class Job:
         """The model's halves, which share its tensors; made once for each cut."""
         return _split(self.model, cut)
 
-    def client_bytes(self, cut: int) -> int:
-        """Size of w^C, which is the same in every session."""
-        return _client_bytes(self.model, cut)
+    def traffic(self, cut: int) -> Traffic:
+        """What of w^C crosses the client's link at a cut."""
+        return _traffic(self.model, cut)
+
+    def model_bytes(self, task: Task) -> tuple[int, int]:
+        """Bytes of the model that a session's client gets and sends: DM and UM (eqs. (9) and (16))."""
+        mine = self.traffic(task.cut)
+        held = self.traffic(task.holds) if task.holds else None
+        return mine.bytes_down(held), mine.bytes_up
 
 
 @lru_cache(maxsize=128)
@@ -86,8 +97,8 @@ def _split(model: Layered, cut: int) -> Split:
 
 
 @lru_cache(maxsize=128)
-def _client_bytes(model: Layered, cut: int) -> int:
-    return state_bytes(_split(model, cut).client.state_dict().values())
+def _traffic(model: Layered, cut: int) -> Traffic:
+    return traffic(model.half(0, cut))
 
 
 class _Counting:
@@ -98,37 +109,64 @@ class _Counting:
 
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
         reply = self.server.step(step, smashed, labels)
-        self.up += state_bytes((*smashed, labels))
-        self.down += state_bytes(reply.gradients)
+        self.up += tensor_bytes((*smashed, labels))
+        self.down += tensor_bytes(reply.gradients)
         return reply
 
 
-def run_session(job: Job, task: Task, state: State) -> Result:
-    """Train one client from the global state, both halves in this process."""
-    job.model.module.load_state_dict(state, strict=True)
+@dataclass(frozen=True)
+class Steps:
+    """What the mini-batches of a session came to."""
+
+    loss: float
+    """Mean over the samples."""
+    count: int
+
+
+def run_session(
+    job: Job,
+    task: Task,
+    server: Server | None,
+    batches: Iterable[Batch],
+    *,
+    watch: Watch = no_watch,
+    begin: Callable[[int], None] = lambda rows: None,
+) -> Steps:
+    """Phase 3 at a client, wherever its server is: all mini-batches, one after the other.
+
+    The client's half has its weights already; afterwards it has the trained ones. ``server`` is None where
+    the client holds the whole model; ``begin`` is told how many samples the next mini-batch has.
+    """
     job.model.restart()
-    client_half, server_half = job.split(task.cut)
-    optimizer = job.optimizer(task.lr)
-    client = ClientSide(client_half, optimizer, task.seed)
-    server = None
-    if task.cut < len(job.model):
-        server = _Counting(ServerSide(server_half, optimizer, task.seed, job.loss))
+    client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
     total, samples, steps = 0.0, 0, 0
-    for step, (inputs, labels) in enumerate(job.batches(task)):
+    for step, (inputs, labels) in enumerate(batches):
+        begin(len(labels))
         loss = check_loss(train_step(client, server, job.loss, step, inputs, labels), task, step)
         total, samples, steps = total + loss * len(labels), samples + len(labels), steps + 1
     if not steps:
         raise RunError(
             f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"
         )
-    model_bytes = job.client_bytes(task.cut)
+    return Steps(total / samples, steps)
+
+
+def run_both_sides(job: Job, task: Task, weights: State) -> Result:
+    """A whole session in this process, client and server, from the global weights."""
+    job.model.module.load_state_dict(weights, strict=True)
+    server = None
+    if task.cut < len(job.model):
+        half = job.split(task.cut).server
+        server = _Counting(ServerSide(half, job.optimizer(task.lr), task.seed, job.loss))
+    steps = run_session(job, task, server, job.batches(task))
+    down, up = job.model_bytes(task)
     return Result(
         task=task,
         state=job.model.module.state_dict(),
-        loss=total / samples,
-        steps=steps,
-        bytes_up=model_bytes + (server.up if server else 0),
-        bytes_down=model_bytes + (server.down if server else 0),
+        loss=steps.loss,
+        steps=steps.count,
+        bytes_up=up + (server.up if server else 0),
+        bytes_down=down + (server.down if server else 0),
     )
 
 

@@ -5,7 +5,7 @@ update, (5) gradients down, (6) client-side backward and update. This module kno
 the server (:class:`ServerSide` in this process, or a stand-in that talks to one elsewhere) has one method.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -228,8 +228,3 @@ def _is_optimizer(value: object) -> bool:
 def _gradient(tensor: Tensor) -> Tensor:
     # A tensor may cross the cut and yet not influence the loss; its gradient is then zero.
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-
-
-def state_bytes(tensors: Iterable[Tensor]) -> int:
-    """Size of tensors as they would cross a network."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,69 @@
+"""Weights that do not learn, kept at a device from one round to the next: known by digest, and checked.
+
+A file holds the raw bytes of one tensor and has its digest for a name, which is of name, type, shape and
+bytes. What no run has asked for in a month is removed.
+"""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cutwater.base.cache import cache_folder
+from cutwater.base.errors import EngineError, FileFormatError
+from cutwater.base.jsonfile import write_atomically
+from cutwater.flower.wire import ForgottenError
+from cutwater.train.aggregate import raw_bytes, weights_sha256
+
+_UNUSED = 30 * 24 * 3600.0
+"""Seconds after which a file that nobody asked for is removed."""
+
+
+class FixedWeights:
+    """The tensors that a device holds."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder() / "weights"
+
+    def keep(self, name: str, tensor: Tensor, digest: str) -> None:
+        """Take in a tensor that was sent, if it is the one that was announced."""
+        if weights_sha256({name: tensor}) != digest:
+            raise EngineError(f"the weights {name!r} that were sent are not those that were announced")
+        path = self.folder / digest
+        if not path.exists():
+            # A device whose disk is full trains all the same; it will be sent the weights again.
+            with suppress(FileFormatError):
+                write_atomically(path, raw_bytes(tensor).numpy().tobytes())
+
+    def find(self, name: str, like: Tensor, digest: str) -> Tensor:
+        """A tensor that is held, checked from the first to the last bit, or a ForgottenError."""
+        path = self.folder / digest
+        try:
+            content = path.read_bytes()
+            path.touch()
+        except OSError:
+            content = b""
+        if len(content) == like.numel() * like.element_size() and content:
+            tensor = torch.frombuffer(bytearray(content), dtype=like.dtype).reshape(like.shape)
+            if weights_sha256({name: tensor}) == digest:
+                return tensor
+            path.unlink(missing_ok=True)
+        elif not like.numel():
+            return torch.empty_like(like, device="cpu")
+        raise ForgottenError(f"the device no longer holds the weights {name!r}, which are sent only once")
+
+    def remove_unused(self, now: float | None = None) -> None:
+        """Make room: what was not asked for in a month goes."""
+        for path in self._files():
+            with suppress(OSError):
+                if (time.time() if now is None else now) - path.stat().st_mtime > _UNUSED:
+                    path.unlink()
+
+    def _files(self) -> Iterable[Path]:
+        try:
+            return [path for path in self.folder.iterdir() if path.is_file()]
+        except OSError:
+            return []
