@@ -1,12 +1,17 @@
 """The names a user types: adding or losing one is a decision, not an accident."""
 
+import ast
 import importlib
 import subprocess
 import sys
+from operator import attrgetter
+from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import cutwater
+import cutwater.extend
 
 NAMES = [
     "Client",
@@ -18,12 +23,13 @@ NAMES = [
     "Plan",
     "Problem",
     "Profile",
+    "Round",
     "Scenario",
     "Server",
     "Session",
-    "Step",
     "Study",
     "TrainSettings",
+    "TrainedRun",
     "build",
     "from_datasets",
     "join",
@@ -36,17 +42,61 @@ NAMES = [
     "solve",
     "study_of",
 ]
+EXTENDING = [
+    "AGGREGATORS",
+    "Aggregator",
+    "Arrival",
+    "BadUpdate",
+    "Collection",
+    "Condition",
+    "Executor",
+    "LocalTrainer",
+    "Lost",
+    "NOTHING",
+    "Orders",
+    "Partition",
+    "Phases",
+    "Progress",
+    "Record",
+    "Result",
+    "Score",
+    "Task",
+    "Traffic",
+    "Trainer",
+    "Update",
+    "VirtualClock",
+    "assemble",
+    "latency",
+    "load_newest",
+    "register",
+    "rounds",
+    "start",
+    "train",
+    "verify",
+]
 
 
 def test_the_names_are_these():
     assert cutwater.__all__ == NAMES
+    assert cutwater.extend.__all__ == EXTENDING
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(f"extend.{name}" for name in EXTENDING)])
 def test_every_name_is_there_and_documented(name):
-    found = getattr(cutwater, name)
+    found = attrgetter(name)(cutwater)
     assert found.__doc__
-    assert getattr(importlib.import_module(found.__module__), found.__name__) is found
+    if isinstance(found, type | FunctionType):
+        assert getattr(importlib.import_module(found.__module__), found.__name__) is found
+
+
+@pytest.mark.parametrize("module", [cutwater, cutwater.extend], ids=lambda module: module.__name__)
+def test_type_checkers_see_the_names_that_are_there(module):
+    """The imports that only a type checker follows are those of the table that Python follows."""
+    seen = {}
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("cutwater."):
+            seen |= {alias.asname: node.module for alias in node.names if alias.asname}
+    assert seen == module._HOME
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -55,6 +105,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_cutwater_imports_neither_torch_nor_numpy():
-    code = "import sys, cutwater; print(sorted({'torch', 'numpy', 'flwr', 'matplotlib'} & set(sys.modules)))"
+    heavy = "{'torch', 'numpy', 'flwr', 'matplotlib'}"
+    code = f"import sys, cutwater, cutwater.extend; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

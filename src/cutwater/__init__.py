@@ -1,11 +1,38 @@
 """Cutwater: split-federated learning with an exact planner.
 
 The names below are what a user types. They are imported on first use, so that ``import cutwater`` and
-planning from a saved profile never import torch.
+planning from a saved profile never import torch. :mod:`cutwater.extend` has what planners, aggregators and
+executors of one's own are written with.
 """
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+from cutwater.base.lazy import offered
+
+if TYPE_CHECKING:  # what type checkers and editors see
+    from cutwater.base.errors import CutwaterError as CutwaterError
+    from cutwater.data.custom import from_datasets as from_datasets
+    from cutwater.execute.local import run as run
+    from cutwater.federate.from_scenario import study_of as study_of
+    from cutwater.federate.loop import Round as Round, TrainedRun as TrainedRun
+    from cutwater.federate.study import Study as Study
+    from cutwater.model.discover.layered import layered as layered
+    from cutwater.model.halves import join as join
+    from cutwater.model.layers import Layered as Layered
+    from cutwater.model.zoo import build as build
+    from cutwater.plan.fleet import Client as Client, Fleet as Fleet
+    from cutwater.plan.planners import solve as solve
+    from cutwater.plan.problem import Problem as Problem, Server as Server, Session as Session
+    from cutwater.plan.value import Plan as Plan
+    from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
+    from cutwater.profile.measure import measure as measure
+    from cutwater.profile.values import Profile as Profile
+    from cutwater.scenario.file import Scenario as Scenario, load_scenario as load_scenario
+    from cutwater.scenario.settings import (
+        ConditionSettings as ConditionSettings,
+        DataSettings as DataSettings,
+        TrainSettings as TrainSettings,
+    )
 
 _HOME = {
     "Client": "cutwater.plan.fleet",
@@ -17,12 +44,13 @@ _HOME = {
     "Plan": "cutwater.plan.value",
     "Problem": "cutwater.plan.problem",
     "Profile": "cutwater.profile.values",
+    "Round": "cutwater.federate.loop",
     "Scenario": "cutwater.scenario.file",
     "Server": "cutwater.plan.problem",
     "Session": "cutwater.plan.problem",
-    "Round": "cutwater.federate.loop",
     "Study": "cutwater.federate.study",
     "TrainSettings": "cutwater.scenario.settings",
+    "TrainedRun": "cutwater.federate.loop",
     "build": "cutwater.model.zoo",
     "from_datasets": "cutwater.data.custom",
     "join": "cutwater.model.halves",
@@ -37,13 +65,4 @@ _HOME = {
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'cutwater' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = offered(__name__, _HOME)

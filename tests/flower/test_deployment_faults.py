@@ -21,9 +21,9 @@ from cutwater.fleet import supernodes as fleet_module
 from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.flower.shared_study import study_for
+from cutwater.model.traffic import tensor_bytes
 from cutwater.runs.metrics import read
 from cutwater.train.aggregate import weights_sha256
-from cutwater.model.traffic import tensor_bytes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
 

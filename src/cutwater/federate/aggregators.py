@@ -125,8 +125,8 @@ class FedAvgM(_ServerOptimizer):
     MOMENTS = ("m",)
 
     def __post_init__(self) -> None:
-        _check(self, "lr", 0 < self.lr < math.inf, "a number above 0")
-        _check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
+        _check_above_0(self, "lr")
+        _check_fraction(self, "momentum")
 
     def step(self, delta: Tensor, moments: tuple[Tensor, ...], number: int) -> tuple[Tensor, ...]:
         """See :class:`FedAvgM`."""
@@ -151,10 +151,8 @@ class FedAdam(_ServerOptimizer):
     MOMENTS = ("m", "v")
 
     def __post_init__(self) -> None:
-        _check(self, "lr", 0 < self.lr < math.inf, "a number above 0")
-        for name in ("beta_1", "beta_2"):
-            _check(self, name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
-        _check(self, "tau", 0 < self.tau < math.inf, "a number above 0")
+        _check_above_0(self, "lr", "tau")
+        _check_fraction(self, "beta_1", "beta_2")
 
     def step(self, delta: Tensor, moments: tuple[Tensor, ...], number: int) -> tuple[Tensor, ...]:
         """See :class:`FedAdam`."""
@@ -202,8 +200,18 @@ def _with_aliases(names: Mapping[str, int], model: Traffic) -> set[str]:
     return {*names, *(second for second, first in model.aliases.items() if first in names)}
 
 
-def _check(owner: object, name: str, good: object, allowed: str) -> None:
+def _check_above_0(owner: object, *names: str) -> None:
+    for name in names:
+        _check(owner, name, lambda value: 0 < value < math.inf, "a number above 0")
+
+
+def _check_fraction(owner: object, *names: str) -> None:
+    for name in names:
+        _check(owner, name, lambda value: 0 <= value < 1, "at least 0 and below 1")
+
+
+def _check(owner: object, name: str, good: Callable[[float], bool], allowed: str) -> None:
     value = getattr(owner, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not good:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not good(value):
         kind = type(owner).__name__.lower()
         raise RunError(f"aggregator {kind!r} has {name} = {value!r}, but it must be {allowed}")

@@ -1,0 +1,80 @@
+"""What planners, partitions, aggregators and executors of one's own are written with (docs/extending.md).
+
+``register(name, planner)`` adds a planner, which ``assemble``s its plan; an :class:`Aggregator` goes into
+``Study.of(aggregator=...)`` or is named in [train]; ``train(study, executor, start(study))`` plays all rounds
+of a study with an :class:`Executor` of one's own, of which ``examples/own_executor.py`` is one.
+"""
+
+from typing import TYPE_CHECKING
+
+from cutwater.base.lazy import offered
+
+if TYPE_CHECKING:  # what type checkers and editors see
+    from cutwater.data.partition import Partition as Partition
+    from cutwater.execute.local import LocalTrainer as LocalTrainer
+    from cutwater.federate.aggregators import (
+        AGGREGATORS as AGGREGATORS,
+        Aggregator as Aggregator,
+        Collection as Collection,
+    )
+    from cutwater.federate.clock import VirtualClock as VirtualClock
+    from cutwater.federate.conditions import Condition as Condition
+    from cutwater.federate.executor import (
+        Arrival as Arrival,
+        Executor as Executor,
+        Lost as Lost,
+        Orders as Orders,
+        Trainer as Trainer,
+        Update as Update,
+    )
+    from cutwater.federate.loop import (
+        Progress as Progress,
+        Record as Record,
+        rounds as rounds,
+        start as start,
+        train as train,
+    )
+    from cutwater.federate.verify import verify as verify
+    from cutwater.model.traffic import Traffic as Traffic
+    from cutwater.plan.latency import NOTHING as NOTHING, Phases as Phases, latency as latency
+    from cutwater.plan.planners import register as register
+    from cutwater.plan.value import assemble as assemble
+    from cutwater.runs.checkpoint import load_newest as load_newest
+    from cutwater.train.aggregate import BadUpdate as BadUpdate
+    from cutwater.train.session import Result as Result, Score as Score, Task as Task
+
+_HOME = {
+    "AGGREGATORS": "cutwater.federate.aggregators",
+    "Aggregator": "cutwater.federate.aggregators",
+    "Arrival": "cutwater.federate.executor",
+    "BadUpdate": "cutwater.train.aggregate",
+    "Collection": "cutwater.federate.aggregators",
+    "Condition": "cutwater.federate.conditions",
+    "Executor": "cutwater.federate.executor",
+    "LocalTrainer": "cutwater.execute.local",
+    "Lost": "cutwater.federate.executor",
+    "NOTHING": "cutwater.plan.latency",
+    "Orders": "cutwater.federate.executor",
+    "Partition": "cutwater.data.partition",
+    "Phases": "cutwater.plan.latency",
+    "Progress": "cutwater.federate.loop",
+    "Record": "cutwater.federate.loop",
+    "Result": "cutwater.train.session",
+    "Score": "cutwater.train.session",
+    "Task": "cutwater.train.session",
+    "Traffic": "cutwater.model.traffic",
+    "Trainer": "cutwater.federate.executor",
+    "Update": "cutwater.federate.executor",
+    "VirtualClock": "cutwater.federate.clock",
+    "assemble": "cutwater.plan.value",
+    "latency": "cutwater.plan.latency",
+    "load_newest": "cutwater.runs.checkpoint",
+    "register": "cutwater.plan.planners",
+    "rounds": "cutwater.federate.loop",
+    "start": "cutwater.federate.loop",
+    "train": "cutwater.federate.loop",
+    "verify": "cutwater.federate.verify",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
+__getattr__, __dir__ = offered(__name__, _HOME)
