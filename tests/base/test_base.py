@@ -5,7 +5,8 @@ import os
 import stat
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cutwater.base.errors import FileFormatError, UnitError, suggest
 from cutwater.base.jsonfile import read_json, write_atomically, write_json

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from collecting import run
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_study import small_study
 
 from cutwater.base.errors import RunError

@@ -5,7 +5,8 @@ import math
 from dataclasses import astuple
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from cutwater.federate.conditions import Condition, Conditions
 from cutwater.federate.estimates import Estimate, Estimates, robust_average

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from collecting import run, tasks_done
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_cases import make_profile
 from small_study import small_study
 from torch import nn

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from collecting import clocked
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_study import small_clients, small_study
 
 from cutwater.base.errors import PlanError

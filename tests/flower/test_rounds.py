@@ -20,7 +20,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch.nn.functional import cross_entropy
 
 from cutwater.base.errors import CutwaterError, RunError
-from cutwater.flower import executor as executor_module, orders as orders_module, roster
+from cutwater.flower import executor as executor_module
+from cutwater.flower import orders as orders_module
+from cutwater.flower import roster
 from cutwater.flower.client_app import failure
 from cutwater.flower.node import answer
 from cutwater.flower.shared_study import study_for

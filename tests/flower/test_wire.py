@@ -4,7 +4,9 @@ import pytest
 import torch
 from flower_cases import settings  # noqa: F401 - skips where Flower is missing
 from flwr.app import ConfigRecord, RecordDict
-from hypothesis import given, settings as checked, strategies as st
+from hypothesis import given
+from hypothesis import settings as checked
+from hypothesis import strategies as st
 
 from cutwater.flower.wire import (
     MEASURES,

@@ -1,7 +1,8 @@
 """Profiles, fleets and problems for the planning tests, made up or drawn by hypothesis."""
 
 import numpy as np
-from hypothesis import assume, strategies as st
+from hypothesis import assume
+from hypothesis import strategies as st
 
 from cutwater.base.errors import PlanError
 from cutwater.plan.fleet import Client, Fleet

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_cases import make_profile, network_like, problems, random_problem
 
 from cutwater.base.errors import PlanError

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_cases import alone, make_profile, need, network_like, problems, random_problem
 
 from cutwater.base.errors import PlanError
-from cutwater.plan import exact as exact_module, kernel
+from cutwater.plan import exact as exact_module
+from cutwater.plan import kernel
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client, Fleet

@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_cases import alone, make_profile, network_like, problems, random_problem
 
 from cutwater.base.errors import PlanError

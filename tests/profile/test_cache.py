@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import cutwater
-from cutwater.profile import cache as kept, count
+from cutwater.profile import cache as kept
+from cutwater.profile import count
 from cutwater.profile.cache import profile_of
 from cutwater.profile.count import profile_model
 from cutwater.profile.values import Profile

@@ -1,7 +1,8 @@
 """The cuts that can be a client's fastest."""
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutwater.profile.pareto import worth_choosing
 from cutwater.profile.values import Cut, Profile

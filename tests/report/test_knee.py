@@ -1,7 +1,8 @@
 """The knee of round latency over server compute."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from run_folders import small_problem
 
 from cutwater.plan.exact import exact

@@ -8,7 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from run_folders import small_problem, write_run
 from typer.testing import CliRunner
 

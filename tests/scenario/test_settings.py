@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutwater.base.errors import CutwaterError, RunError, ScenarioError
 from cutwater.scenario.settings import SCHEDULES, ConditionSettings, DataSettings, TrainSettings

@@ -9,7 +9,8 @@ from itertools import combinations
 
 import own_loop
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutwater.base.errors import EngineError
 from cutwater.serve.fair_queue import FairQueue

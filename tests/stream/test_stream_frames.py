@@ -4,7 +4,9 @@ import random
 import zlib
 
 import pytest
-from hypothesis import example as case, given, settings, strategies as st
+from hypothesis import example as case
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stream_rig import FUZZ
 
 from cutwater.stream.frames import MAX_HEAD, PREFIX, Kind, seal, unseal

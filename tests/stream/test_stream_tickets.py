@@ -6,7 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.stream.refusal import RefusedError, Status

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutwater.base.errors import CutwaterError
 from cutwater.base.units import parse_compute, parse_rate, parse_size

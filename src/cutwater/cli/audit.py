@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.base.units import show_compute, show_seconds
-from cutwater.cli.common import out as console, print_json
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json
 
 if TYPE_CHECKING:
     from cutwater.runs.audit import ClientAudit, RoundAudit
@@ -35,7 +36,8 @@ def audit(
 
     Example: cutwater audit runs/fleet
     """
-    from cutwater.runs.audit import audit as read, audit_json
+    from cutwater.runs.audit import audit as read
+    from cutwater.runs.audit import audit_json
 
     rounds = read(run)
     if json_:

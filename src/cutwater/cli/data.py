@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.cli.common import err, out as console, print_json
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
 from cutwater.cli.plan import MOST, Json, ScenarioFile
 
 if TYPE_CHECKING:

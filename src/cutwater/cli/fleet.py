@@ -13,7 +13,8 @@ import typer
 from cutwater.base.errors import EngineError, RunError
 from cutwater.base.units import show_seconds
 from cutwater.cli.audit import show
-from cutwater.cli.common import err, out as console, print_json
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
 from cutwater.cli.plan import ScenarioFile
 from cutwater.cli.rounds import percent
 

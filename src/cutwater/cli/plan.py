@@ -10,7 +10,8 @@ from rich.table import Table
 from cutwater.base.errors import PlanError
 from cutwater.base.jsonfile import write_json
 from cutwater.base.units import show_compute, show_seconds
-from cutwater.cli.common import out as console, print_json, read_option
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, read_option
 
 if TYPE_CHECKING:
     from cutwater.plan.value import ClientPlan, Plan

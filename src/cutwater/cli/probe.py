@@ -8,7 +8,8 @@ import typer
 
 from cutwater.base.errors import EngineError
 from cutwater.base.units import parse_size, show_compute, show_rate, show_seconds
-from cutwater.cli.common import err, out as console, print_json
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
 
 if TYPE_CHECKING:
     from cutwater.fleet.link_probe import Link

@@ -12,7 +12,8 @@ from rich.table import Table
 from cutwater.base.errors import ModelError
 from cutwater.base.jsonfile import write_json
 from cutwater.base.units import show_compute, show_seconds, show_size
-from cutwater.cli.common import out as console, print_json, progress, read_option
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress, read_option
 from cutwater.profile.options import check_option
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from cutwater.base.errors import RunError
-from cutwater.cli.common import out as console, print_json
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json
 
 
 def report(

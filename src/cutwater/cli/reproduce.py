@@ -34,7 +34,8 @@ def reproduce(
     from cutwater.reproduce.catalogue import choose
 
     chosen = choose(items or ())  # a misspelt name is found out before anything heavy is imported
-    from cutwater.reproduce.runner import all_claims, reproduce as make
+    from cutwater.reproduce.runner import all_claims
+    from cutwater.reproduce.runner import reproduce as make
 
     with progress() as bar:
         whole = bar.add_task("reproducing", total=len(chosen))

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from cutwater.base.errors import RunError
 from cutwater.base.units import show_seconds, show_size
-from cutwater.cli.common import err, out as console, print_json
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json
 from cutwater.cli.rounds import percent
 

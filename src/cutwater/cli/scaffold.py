@@ -64,7 +64,8 @@ def scaffold(
     from cutwater.flower import need_flower
 
     need_flower()
-    from cutwater.flower.scaffold import PACKAGE, scaffold as write
+    from cutwater.flower.scaffold import PACKAGE
+    from cutwater.flower.scaffold import scaffold as write
     from cutwater.scenario.file import load_scenario
 
     text, clients = _EXAMPLE, _EXAMPLE.count("[[client]]")

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from cutwater.base.errors import PlanError, RunError
 from cutwater.base.units import show_seconds, show_size
-from cutwater.cli.common import err, out as console, print_json
+from cutwater.cli.common import err, print_json
+from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.rounds import Display, percent
 

@@ -6,7 +6,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.cli.common import out as console, print_json, progress
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.train import Workers, load_study
 

@@ -8,7 +8,8 @@ from rich.table import Table
 
 from cutwater.base.errors import PlanError, suggest
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
-from cutwater.cli.common import out as console, print_json, progress
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import torch
 from cutwater.base.errors import DataError
 from cutwater.data.samples import Data
 from cutwater.data.sources import MNIST_MIRRORS
-from cutwater.execute.local import LocalTrainer, Tick, run as run_locally, sensible_workers
+from cutwater.execute.local import LocalTrainer, Tick, sensible_workers
+from cutwater.execute.local import run as run_locally
 from cutwater.execute.workers import one_thread
 from cutwater.federate.clock import clock_only
 from cutwater.federate.selection import select

@@ -27,7 +27,8 @@ from cutwater.plan.fleet import Fleet
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan
-from cutwater.scenario.clients import KEYS as CLIENT_KEYS, check_header, fleet_from_rows
+from cutwater.scenario.clients import KEYS as CLIENT_KEYS
+from cutwater.scenario.clients import check_header, fleet_from_rows
 from cutwater.scenario.file import LATER, Scenario, read_scenario
 from cutwater.scenario.generate import read_fleet
 from cutwater.scenario.keys import (
