@@ -1,12 +1,14 @@
 """Predicted against measured seconds over links that are really slow, and what a link that breaks does.
 
-    python benchmarks/network.py        about two minutes on two cores, as root
+    python benchmarks/network.py        about three minutes on two cores, as root
 
 Needs Linux and iproute2; where it can't make networks it says so and measures nothing. Each client has
 a network namespace of its own, whose link the kernel holds to a rate; nothing is emulated. What a user does
 is done in order: probe every link (`cutwater probe`), write the scenario, train on a Flower fleet with TLS,
 read the audit. Then it trains again, and the slowest link is cut in the middle of its session. Both times
-the weights must be those of training in one process, bit for bit. Exits with 1 if a limit is missed.
+the weights must be those of training in one process, bit for bit. Last, a model with a frozen backbone
+(examples/frozen_backbone.py): plan, audit and the kernel's counters must agree on the bytes of a round, and
+the backbone must cross once. Exits with 1 if a limit is missed.
 """
 
 import argparse
@@ -20,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from collecting import run
-
+from cutwater.base.jsonfile import read_json
+from cutwater.execute.local import run
 from cutwater.federate.from_scenario import study_of
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.supernodes import LocalFleet
@@ -33,6 +35,10 @@ OFF = 0.15
 """How far measured may be from predicted, of predicted."""
 LINKS = {"slow": 4, "mid": 12, "fast": 40}
 """Mbit/s that the kernel lets through, up and down."""
+BYTES_OFF = 0.02
+"""How far the kernel's counters may be from the plan's bytes, of the latter."""
+MTU = 9000
+"""Large packets, so that their headers are no part of the question."""
 HOST, NETWORK = "10.213.77.1", "10.213.77.{}/24"
 BRIDGE = "cwbench0"
 CUT_SECONDS, CUT_AFTER = 4.0, 1_000_000
@@ -53,6 +59,23 @@ rounds = 2
 lr = 0.05
 seed = 1
 """
+FROZEN = """
+[model]
+name = "frozen_backbone:build"
+input = "1x8x8"
+[server]
+compute = "{compute}"
+[session]
+steps = 24
+batch_size = 64
+[data]
+source = "digits"
+[train]
+rounds = 3
+lr = 0.05
+seed = 1
+"""
+"""With sessions so long that Flower's own messages do not count."""
 CLIENT = """
 [[client]]
 name = "{name}"
@@ -83,7 +106,8 @@ def main() -> int:
     with networks(), tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder, "network.toml")
         scenario.write_text(probed(Path(folder)), encoding="utf-8")
-        wanted = [step.record.weights_sha256 for step in run(study_of(load_scenario(scenario)))]
+        records = run(study_of(load_scenario(scenario))).records
+        wanted = [record.weights_sha256 for record in records]
         with Shaped(scenario, host=HOST) as fleet:
             fleet.run(Path(folder, "plain"), emulate=False)
             scissors = Scissors("slow")
@@ -95,7 +119,71 @@ def main() -> int:
         ]
         if not scissors.seconds:
             print("MISS the link was never cut: its session was over too soon")
+        kept.append(frozen(Path(folder)))
     return 0 if all(kept) and scissors.seconds else 1
+
+
+def frozen(folder: Path) -> bool:
+    """Three rounds with a frozen backbone: whether all agree on the bytes, and it crossed once."""
+    examples = str(Path(__file__).resolve().parents[1] / "examples")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [examples, os.environ.get("PYTHONPATH")]))
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # what other runs left there is not held
+    sys.path.insert(0, examples)
+    scenario, run_dir = folder / "frozen.toml", folder / "frozen"
+    rows = [
+        CLIENT.format(
+            name=name, compute="20 GFLOPS", up=f"{rate} Mbit/s", down=f"{rate} Mbit/s", forbidden=cuts
+        )
+        for (name, rate), cuts in zip(LINKS.items(), ([1, 3, 4], [2, 3, 4], [1, 2, 3]), strict=True)
+    ]
+    scenario.write_text(FROZEN.format(compute="20 GFLOPS") + "".join(rows), encoding="utf-8")
+    study = study_of(load_scenario(scenario))
+    wanted = [record.weights_sha256 for record in run(study).records]
+    with Shaped(scenario, host=HOST) as fleet:
+        counters = Counters(run_dir)
+        fleet.run(run_dir, emulate=False, meanwhile=counters, name="frozen")
+    kept = [same("with a frozen backbone", sha256s(run_dir), wanted)]
+    lines = read(run_dir / "metrics.jsonl")
+    fixed = sum(study.job().traffic(2).fixed.values()) + sum(study.job().traffic(1).fixed.values())
+    fixed += sum(study.traffic.fixed.values())
+    once = lines[0]["bytes_down"] - lines[1]["bytes_down"]
+    kept.append(once == fixed and lines[1]["bytes_down"] == lines[2]["bytes_down"])
+    print(f"{'ok  ' if kept[-1] else 'MISS'} the backbone crosses once: {once:,} bytes, of {fixed:,}")
+    for line, (up, down) in zip(lines, counters.by_round(), strict=True):
+        planned = read_json(run_dir / "plans" / f"{line['round']:05d}.json")["clients"]
+        for what, counted, told in (("up", up, "bytes_up"), ("down", down, "bytes_down")):
+            plan = sum(client[told] for client in planned)
+            kept.append(max(abs(counted / plan - 1), abs(line[told] / plan - 1)) <= BYTES_OFF)
+            print(
+                f"{'ok  ' if kept[-1] else 'MISS'} round {line['round']}, bytes {what:<4} "
+                f"{counted / plan:6.3f}  1 ± {BYTES_OFF:g}  kernel {counted:,.0f}, audit {line[told]:,.0f}, "
+                f"plan {plan:,.0f}"
+            )
+    return all(kept)
+
+
+class Counters:
+    """Called again and again: what the kernel has counted on all links when each round was kept."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._marks = run_dir, [self._now()]
+
+    def __call__(self) -> None:
+        """Look whether another round is there."""
+        folder = self._run_dir / "rounds"
+        rounds = len(list(folder.glob("0*.json"))) if folder.is_dir() else 0
+        if rounds >= len(self._marks):
+            self._marks.append(self._now())
+
+    def by_round(self) -> list[tuple[int, int]]:
+        """Bytes up and down between one mark and the next."""
+        self()
+        pairs = zip(self._marks, self._marks[1:], strict=False)
+        return [(after[0] - before[0], after[1] - before[1]) for before, after in pairs]
+
+    def _now(self) -> tuple[int, int]:
+        up = sum(received(name) for name in LINKS)
+        return up, sum(counted(name, "tx_bytes") for name in LINKS)
 
 
 def judge(each: RoundAudit) -> bool:
@@ -148,7 +236,12 @@ class Scissors:
 
 def received(name: str) -> int:
     """Bytes that have come from a client."""
-    return int(Path(f"/sys/class/net/cw-{name}/statistics/rx_bytes").read_text())
+    return counted(name, "rx_bytes")
+
+
+def counted(name: str, what: str) -> int:
+    """What the kernel counts at our end of a client's link."""
+    return int(Path(f"/sys/class/net/cw-{name}/statistics/{what}").read_text())
 
 
 def probed(folder: Path) -> str:
@@ -206,10 +299,16 @@ def networks() -> Iterator[None]:
             ip(f"link add cw-{name} type veth peer name eth0 netns cw-{name}")
             ip(f"link set cw-{name} master {BRIDGE}")
             ip(f"{own} addr add {NETWORK.format(place)} dev eth0")
-            for link in (f"{own} link set eth0 up", f"{own} link set lo up", f"link set cw-{name} up"):
+            large = (f"{own} link set eth0 mtu {MTU}", f"link set cw-{name} mtu {MTU}")
+            for link in (
+                *large,
+                f"{own} link set eth0 up",
+                f"{own} link set lo up",
+                f"link set cw-{name} up",
+            ):
                 ip(link)
             # No more than a few packets may run ahead of the rate.
-            shape = f"root tbf rate {rate}mbit burst 8kb latency 200ms"
+            shape = f"root tbf rate {rate}mbit burst 20kb latency 200ms"
             ip(f"qdisc add dev cw-{name} {shape}", "tc")
             ip(f"{own} qdisc add dev eth0 {shape}", "tc")
         yield
