@@ -32,9 +32,9 @@ class Part:
     share: float
     """f^S that the plan promises, in FLOPS."""
     mode: str
-    planned: Phases
+    planned: Phases[float]
     """Seconds by phase under the believed conditions."""
-    actual: Phases
+    actual: Phases[float]
     """Seconds by phase under the true (or measured) ones."""
     outcome: str = "done"
     """"done", or why the client's update does not count."""

@@ -64,8 +64,8 @@ class RoundMeasured:
 
 
 def phases(
-    report: Report, planned: Phases, wall: float, overhead: float | None, *, emulated: bool
-) -> tuple[Phases, bool]:
+    report: Report, planned: Phases[float], wall: float, overhead: float | None, *, emulated: bool
+) -> tuple[Phases[float], bool]:
     """Seconds by phase, and whether the model's transfer was timed.
 
     Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
@@ -84,7 +84,7 @@ def phases(
 
 
 def observed(
-    study: Study, task: Task, took: Phases, crossed: tuple[int, int] | None, *, timed: bool
+    study: Study, task: Task, took: Phases[float], crossed: tuple[int, int] | None, *, timed: bool
 ) -> Condition:
     """f^C and r of a client, from what a session took and the bytes that crossed the cut, up and down.
 
