@@ -43,7 +43,7 @@ from cutwater.model import zoo
 from cutwater.serve.answer_first import PromptSide
 from cutwater.serve.shares import ShareScheduler
 from cutwater.stream.client import StreamClient
-from cutwater.stream.connection import Line
+from cutwater.stream.connection import connect
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import Kind
 from cutwater.stream.limits import Limits
@@ -318,26 +318,26 @@ class Ahead:
         ticket, _ = server.issue("ahead", size)
         expect = expectation("ahead", size)
         proof = opening(ticket, "k", secrets.token_bytes(16), 1, 0)
-        self.line = Line(ticket, Limits(), proof, 600.0)
+        self.connection = connect(ticket, Limits(), proof, 600.0)
         self.packer, self.assembler = Packer(expect.at_server()), Assembler(expect.at_client(ROWS))
         labels = torch.zeros(ROWS).long()
         self.tensors = [(torch.randn(ROWS, size // 4 // ROWS), labels) for _ in range(DISTINCT)]
         self.number = 0
-        self.line.receive(self.assembler)
+        self.connection.receive(self.assembler)
 
     def __call__(self, count: int) -> None:
         """So many steps, and their replies."""
         for number in range(count + AHEAD):
             if number < count:
                 tensors = self.tensors[number % DISTINCT]
-                self.line.send(self.packer.pack(Kind.STEP, self.number, tensors))
+                self.connection.send(self.packer.pack(Kind.STEP, self.number, tensors))
                 self.number += 1
             if number >= AHEAD:
-                self.line.receive(self.assembler)
+                self.connection.receive(self.assembler)
 
     def close(self) -> None:
         """Hang up."""
-        self.line.close()
+        self.connection.close()
 
 
 def in_turns(sides: dict[str, Callable[[], float]], repetitions: int, burst: int = 5) -> dict[str, float]:
