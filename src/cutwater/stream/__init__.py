@@ -9,8 +9,8 @@ From the wire upwards:
     ticket      who may open which session, bound to run, round, client and cut
     tls         the server's own certificate, pinned by the ticket
     limits      caps, keepalive and the gRPC options they become
-    host        whoever trains the server's halves, as the stream sees it
-    exactly_once    a session's state at the server: every step takes effect exactly once
+    trainer     whoever trains the server's halves, as the stream sees it
+    exactly_once  a session's state at the server: every step takes effect exactly once
     service     what the server does with a connection
     server      the grpc.aio server, in a thread of its own
     connection  one connection of a device: fast_call is driven by the thread that trains, plain_call

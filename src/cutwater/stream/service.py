@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 
-from cutwater.stream.exactly_once import Hosted
+from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Gate
 from cutwater.stream.frames import Kind
 from cutwater.stream.limits import METHOD, VERDICT, Limits
 from cutwater.stream.messages import Assembler, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.server_half import ServerHalf
 from cutwater.stream.ticket import TicketKey
+from cutwater.stream.trainer import Trainer
 
 log = logging.getLogger(__name__)
 Ending = asyncio.Future[RefusedError]
@@ -27,9 +27,9 @@ _MAX_REASON = 500
 class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Lets connections in by their tickets and talks with them; lives in one event loop."""
 
-    def __init__(self, half: ServerHalf, key: TicketKey, limits: Limits, clock: Callable[[], float]) -> None:
-        self.half, self.key, self.limits, self.clock = half, key, limits, clock
-        self.hosted: dict[str, Hosted] = {}
+    def __init__(self, trainer: Trainer, key: TicketKey, limits: Limits, clock: Callable[[], float]) -> None:
+        self.trainer, self.key, self.limits, self.clock = trainer, key, limits, clock
+        self.hosted: dict[str, HostedSession] = {}
 
     def service(self, details: Any) -> Any:
         """What gRPC asks for every call."""
@@ -58,7 +58,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 hosted.fail(verdict)
             await self._abort(context, verdict)
 
-    def _admit(self, context: Any) -> tuple[Hosted, Ending, int]:
+    def _admit(self, context: Any) -> tuple[HostedSession, Ending, int]:
         opening = self.key.verify(context.invocation_metadata())
         hosted = self.hosted.get(opening.claims.id)
         if hosted is None:
@@ -66,7 +66,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise RefusedError(Status.PERMISSION_DENIED, reason)
         return hosted, hosted.admit(opening), opening.have
 
-    async def _talk(self, hosted: Hosted, line: Ending, have: int, context: Any) -> None:
+    async def _talk(self, hosted: HostedSession, line: Ending, have: int, context: Any) -> None:
         received = hosted.received
         await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), context)
         if received > have:
@@ -76,7 +76,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         while await self._turn(hosted, line, assembler, context):
             pass
 
-    async def _turn(self, hosted: Hosted, line: Ending, assembler: Assembler, context: Any) -> bool:
+    async def _turn(self, hosted: HostedSession, line: Ending, assembler: Assembler, context: Any) -> bool:
         """One message of the client and what it calls for; whether more may come."""
         message = await self._receive(hosted, assembler, context)
         # What comes over a connection that was replaced comes again over the new one.
@@ -98,7 +98,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             hosted.do_the_rest()
         return not line.done()
 
-    async def _receive(self, hosted: Hosted, assembler: Assembler, context: Any) -> Message | None:
+    async def _receive(self, hosted: HostedSession, assembler: Assembler, context: Any) -> Message | None:
         started = None
         while (data := await context.read()) is not grpc.aio.EOF:
             started = started or self.clock()
@@ -109,14 +109,14 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 return message
         return None
 
-    async def _answer(self, hosted: Hosted, line: Ending, reply: Packed | None, context: Any) -> None:
+    async def _answer(self, hosted: HostedSession, line: Ending, reply: Packed | None, context: Any) -> None:
         if reply is None or line.done():
             return
         started = self.clock()
         await self._send(hosted, reply, context)
         hosted.seconds["down"] += self.clock() - started
 
-    async def _send(self, hosted: Hosted, packed: Packed, context: Any) -> None:
+    async def _send(self, hosted: HostedSession, packed: Packed, context: Any) -> None:
         for frame in packed.frames(self.limits.frame_bytes):
             # Returns when HTTP/2 flow control has taken it: a client that does not read stops us here.
             await context.write(frame)
