@@ -113,4 +113,4 @@ def functions_behind(outputs: Sequence[Tensor]) -> list[str]:
         seen |= fresh
         found += fresh
     own = (node for node in seen if isinstance(node, torch.autograd.function.BackwardCFunction))
-    return sorted(node.name().removesuffix("Backward") for node in own)
+    return sorted(type(node).__name__.removesuffix("Backward") for node in own)
