@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -127,7 +126,7 @@ class Roster:
             reason = str(reply.content["failure"].get("reason"))
             self._say(f"node {node} can't say who it is: {reason[:300]}")
             return
-        who: Any = reply.content.get("who")
+        who = reply.content.get("who")
         name = who.get("client") if isinstance(who, ConfigRecord) else None
         handled = who.get("seconds") if isinstance(who, ConfigRecord) else None
         if node in self._bound:

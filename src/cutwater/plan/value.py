@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -178,7 +178,11 @@ class ClientPlans(Sequence[ClientPlan]):
     def __len__(self) -> int:
         return len(self._plan)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> ClientPlan: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ClientPlan]: ...
+    def __getitem__(self, index: int | slice) -> ClientPlan | list[ClientPlan]:
         if isinstance(index, slice):
             return [self._plan[k] for k in range(*index.indices(len(self)))]
         return self._plan[index]

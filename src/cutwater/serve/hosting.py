@@ -10,11 +10,10 @@ A step's gradients go out before the half is updated (``answer_first``), unless 
 import copy
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import Delivery, Lane, ShareScheduler
 from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.session import Job, State, Task
-from cutwater.train.step import ServerSide, Tensors, state_bytes
+from cutwater.train.step import ServerSide, Tensors, Watch, state_bytes
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ def _compute_alone() -> None:
     torch.set_num_threads(1)
 
 
-def _watch(stages: dict[str, float]) -> Callable[[str], Any]:
+def _watch(stages: dict[str, float]) -> Watch:
     @contextmanager
     def watch(stage: str) -> Iterator[None]:
         began = time.monotonic()

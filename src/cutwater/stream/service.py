@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import grpc
 
@@ -14,12 +14,30 @@ from cutwater.stream.frames import Kind
 from cutwater.stream.limits import METHOD, VERDICT, Limits
 from cutwater.stream.messages import Assembler, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.ticket import TicketKey
+from cutwater.stream.ticket import Metadata, TicketKey
 from cutwater.stream.trainer import Trainer
 
 log = logging.getLogger(__name__)
 Ending = asyncio.Future[RefusedError]
 """Of a connection: done when it is to end, and why; cancelled when it was lost."""
+
+
+class Call(Protocol):
+    """What is used of gRPC's context of a call."""
+
+    def invocation_metadata(self) -> Metadata:
+        """What the client opened the call with."""
+
+    async def read(self) -> bytes:
+        """The next message; ``grpc.aio.EOF`` when there are no more."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, once flow control lets it."""
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata) -> NoReturn:
+        """End the call with this status."""
+
+
 _PLAIN = Packer({Kind.WELCOME: Gate(), Kind.FINISHED: Gate()})
 _MAX_REASON = 500
 
@@ -35,13 +53,13 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         """What gRPC asks for every call."""
         return grpc.stream_stream_rpc_method_handler(self._call) if details.method == METHOD else None
 
-    async def _call(self, _: Any, context: Any) -> None:
+    async def _call(self, _: object, call: Call) -> None:
         try:
-            hosted, line, have = self._admit(context)
+            hosted, line, have = self._admit(call)
         except RefusedError as refusal:
-            await self._abort(context, refusal)
+            await self._abort(call, refusal)
             return
-        talk = asyncio.create_task(self._talk(hosted, line, have, context))
+        talk = asyncio.create_task(self._talk(hosted, line, have, call))
         try:
             either: set[asyncio.Future[Any]] = {talk, line}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -56,29 +74,29 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         if verdict is not None:
             if not line.done():
                 hosted.fail(verdict)
-            await self._abort(context, verdict)
+            await self._abort(call, verdict)
 
-    def _admit(self, context: Any) -> tuple[HostedSession, Ending, int]:
-        opening = self.key.verify(context.invocation_metadata())
+    def _admit(self, call: Call) -> tuple[HostedSession, Ending, int]:
+        opening = self.key.verify(call.invocation_metadata())
         hosted = self.hosted.get(opening.claims.id)
         if hosted is None:
             reason = f"round {opening.claims.round} is over for client {opening.claims.client!r}"
             raise RefusedError(Status.PERMISSION_DENIED, reason)
         return hosted, hosted.admit(opening), opening.have
 
-    async def _talk(self, hosted: HostedSession, line: Ending, have: int, context: Any) -> None:
+    async def _talk(self, hosted: HostedSession, line: Ending, have: int, call: Call) -> None:
         received = hosted.received
-        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), context)
+        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), call)
         if received > have:
-            await self._answer(hosted, line, await hosted.reply(), context)
+            await self._answer(hosted, line, await hosted.reply(), call)
         # The half works on copies, so a step can stay where gRPC has put it.
         assembler = Assembler(hosted.expect.at_server(), borrow=True)
-        while await self._turn(hosted, line, assembler, context):
+        while await self._turn(hosted, line, assembler, call):
             pass
 
-    async def _turn(self, hosted: HostedSession, line: Ending, assembler: Assembler, context: Any) -> bool:
+    async def _turn(self, hosted: HostedSession, line: Ending, assembler: Assembler, call: Call) -> bool:
         """One message of the client and what it calls for; whether more may come."""
-        message = await self._receive(hosted, assembler, context)
+        message = await self._receive(hosted, assembler, call)
         # What comes over a connection that was replaced comes again over the new one.
         if message is None or line.done():
             return False
@@ -88,19 +106,19 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             record = await hosted.ended()
             if record.failure is not None:
                 raise record.failure
-            await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), context)
+            await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), call)
             return False
         reply = await hosted.take(message)
         del message  # its memory is free for the next step
         try:
-            await self._answer(hosted, line, reply, context)
+            await self._answer(hosted, line, reply, call)
         finally:
             hosted.do_the_rest()
         return not line.done()
 
-    async def _receive(self, hosted: HostedSession, assembler: Assembler, context: Any) -> Message | None:
+    async def _receive(self, hosted: HostedSession, assembler: Assembler, call: Call) -> Message | None:
         started = None
-        while (data := await context.read()) is not grpc.aio.EOF:
+        while (data := await call.read()) is not grpc.aio.EOF:
             started = started or self.clock()
             hosted.bytes_up += len(data)
             message = assembler.feed(data)
@@ -109,24 +127,24 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 return message
         return None
 
-    async def _answer(self, hosted: HostedSession, line: Ending, reply: Packed | None, context: Any) -> None:
+    async def _answer(self, hosted: HostedSession, line: Ending, reply: Packed | None, call: Call) -> None:
         if reply is None or line.done():
             return
         started = self.clock()
-        await self._send(hosted, reply, context)
+        await self._send(hosted, reply, call)
         hosted.seconds["down"] += self.clock() - started
 
-    async def _send(self, hosted: HostedSession, packed: Packed, context: Any) -> None:
+    async def _send(self, hosted: HostedSession, packed: Packed, call: Call) -> None:
         for frame in packed.frames(self.limits.frame_bytes):
             # Returns when HTTP/2 flow control has taken it: a client that does not read stops us here.
-            await context.write(frame)
+            await call.write(frame)
             hosted.bytes_down += len(frame)
 
-    async def _abort(self, context: Any, refusal: RefusedError) -> None:
+    async def _abort(self, call: Call, refusal: RefusedError) -> None:
         code = grpc.StatusCode[refusal.status.name]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.keepalive_timeout):
-                await context.abort(code, refusal.reason[:_MAX_REASON], ((VERDICT, refusal.status.name),))
+                await call.abort(code, refusal.reason[:_MAX_REASON], ((VERDICT, refusal.status.name),))
         # The status waits behind data that the client does not read. It had its chance.
         raise asyncio.CancelledError
 

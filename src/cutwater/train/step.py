@@ -24,11 +24,11 @@ MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 Tensors = tuple[Tensor, ...]
 Backward = Callable[[Tensor, Sequence[Tensor]], object]
 """Goes back from a loss, at least as far as the tensors whose gradients somebody waits for."""
-Watch = Callable[[str], AbstractContextManager[Any]]
+Watch = Callable[[str], AbstractContextManager[object]]
 """Given the name of a stage, a context that is open while the stage runs (a stopwatch, say)."""
 
 
-def no_watch(stage: str) -> AbstractContextManager[Any]:
+def no_watch(stage: str) -> AbstractContextManager[object]:
     """Watch nothing."""
     return nullcontext()
 
