@@ -12,9 +12,11 @@ from stream_rig import QUICK, Echo, Slow, eventually, example, expected, in_a_th
 
 from cutwater.base.errors import EngineError
 from cutwater.stream import client as client_module
+from cutwater.stream import connection
 from cutwater.stream.call_end import LostError
 from cutwater.stream.client import StreamClient
 from cutwater.stream.connection import Connection, connect
+from cutwater.stream.fast_call import FastCall
 from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.server import StreamServer
 
@@ -78,13 +80,13 @@ def test_a_connection_can_be_closed_twice_and_says_afterwards_that_it_is_lost(
         StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
     ):
         client.step(0, *example())
-        (connection,) = connections
-        connection.close()
+        (first,) = connections
+        first.close()
         if calls == "fast":
-            assert connection._due == 0, "gRPC keeps a call until all that became of it was asked for"
-        connection.close()
+            assert first._due == 0, "gRPC keeps a call until all that became of it was asked for"
+        first.close()
         with pytest.raises(LostError):
-            connection.receive(client._assembler(4))
+            first.receive(client._assembler(4))
         client.step(1, *example())
         assert len(connections) == 2
         assert client.finish() == 2
@@ -111,6 +113,7 @@ def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
         return SimpleNamespace(_channel=inside, close=channels[0].close)
 
     if calls == "fast":
+        monkeypatch.setattr(FastCall, "works", True)
         monkeypatch.setattr(grpc, "secure_channel", other)
     with StreamServer(Echo(), limits=QUICK) as server:
         for name in ("k1", "k2"):
@@ -120,6 +123,21 @@ def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
                 assert isinstance(client._connection, PlainCall)
                 assert client.openings == 1
                 assert client.finish() == 1
+
+
+def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection(monkeypatch) -> None:
+    """What can't be known before the first message is noticed there, and the session goes on."""
+    monkeypatch.setattr(FastCall, "works", True)
+    monkeypatch.setattr(connection._Way, "fast", True)
+    monkeypatch.setattr(FastCall, "_note", lambda _, event: event.no_such_thing)
+    with StreamServer(Echo(), limits=QUICK) as server:
+        with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:
+            assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])
+            assert isinstance(client._connection, PlainCall)
+            assert client.openings == 2
+            assert client.finish() == 1
+        with StreamClient(issue(server, expected(), "k2"), expected(), client="k2", limits=QUICK) as client:
+            assert client.openings == 1
 
 
 def test_a_connection_that_breaks_under_a_large_message_is_noticed_by_who_sends_it() -> None:

@@ -40,21 +40,20 @@ class Connection(Protocol):
 
 
 class _Way:
-    """Which way is taken: known at import, or when the first connection is opened."""
+    """Which way is taken, as far as that is known at import."""
 
     fast = HAS_FAST_CALL and not os.environ.get(SWITCH)
 
 
 def connect(ticket: Ticket, limits: Limits, metadata: Metadata, seconds: float) -> Connection:
     """Open a connection to a ticket's server, for so many seconds at most."""
-    if _Way.fast:
+    if _Way.fast and FastCall.works:
         channel = _channel(ticket, limits)
         try:
             return FastCall(channel, limits, metadata, seconds)
         except OtherGrpcError as error:
             channel.close()
-            _Way.fast = False
-            log.info("the stream uses gRPC's public interface, which is slower (%s)", error)
+            log.info("the stream uses gRPC's public interface, which is slower: %s", error)
     return PlainCall(_channel(ticket, limits), limits, metadata, seconds)
 
 

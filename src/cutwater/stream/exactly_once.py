@@ -45,7 +45,7 @@ class HostedSession:
         self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
-        self._line: asyncio.Future[RefusedError] | None = None
+        self._ending: asyncio.Future[RefusedError] | None = None
         self._answer: asyncio.Future[Packed | None] | None = None
         self._busy: asyncio.Task[Any] | None = None
         self._rest: Callable[[], object] | None = None
@@ -61,8 +61,8 @@ class HostedSession:
         self._nonce, self._attempt = opening.nonce, opening.attempt
         self._openings += 1
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
-        self._line = asyncio.get_running_loop().create_future()
-        return self._line
+        self._ending = asyncio.get_running_loop().create_future()
+        return self._ending
 
     def _check_opening(self, opening: Opening) -> None:
         if self.failure is not None:
@@ -84,8 +84,8 @@ class HostedSession:
             )
 
     def _dismiss(self, refusal: RefusedError) -> None:
-        if self._line is not None and not self._line.done():
-            self._line.set_result(refusal)
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(refusal)
 
     # Steps
 

@@ -4,18 +4,19 @@ gRPC's blocking interface gives a stream two threads, one that sends and one tha
 message over to them and back. A step then waits for four threads to wake up and for the interpreter to change
 hands as often, which takes longer than all else that is done for it in Python. What that interface is built
 on has a call without threads, for whose events the caller waits; gRPC uses it for calls of one message, and
-keeps it to itself. So all that knows of it is here. Where grpcio is built in
-another way, to import this raises an AttributeError or ImportError, and ``connection`` does without it.
+keeps it to itself. So all that knows of it is here. Where grpcio is built in another way, to import this
+raises an AttributeError or ImportError; what only shows in use is an :class:`OtherGrpcError`, after which
+``FastCall.works`` is False. ``connection`` does without it in either case.
 """
 
 import threading
 import time
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc
 from grpc._cython import cygrpc
 
-from cutwater.stream.call_end import CallEnd
+from cutwater.stream.call_end import CallEnd, LostError
 from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Assembler, Message, Packed
 from cutwater.stream.ticket import Metadata
@@ -26,18 +27,26 @@ _PLAIN: Final = 0
 _SENT = cygrpc.OperationType.send_message
 _RECEIVED = cygrpc.OperationType.receive_message
 _ENDED = cygrpc.OperationType.receive_status_on_client
-
+_OTHER = (AttributeError, TypeError, ValueError)
+"""What Python raises where something is built otherwise than it is used."""
 
 if not hasattr(cygrpc.Channel, "segregated_call"):
     raise ImportError(f"grpcio {grpc.__version__} has no call without threads")
 
 
-class OtherGrpcError(Exception):
-    """This grpcio opens calls in another way than is known here, which shows when the first is opened."""
+class OtherGrpcError(LostError):
+    """This grpcio is built in another way than is known here: the session goes on over another connection."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"grpcio {grpc.__version__} is not driven as it is known here: {error}")
+        FastCall.works = False
 
 
 class FastCall:
     """See :class:`cutwater.stream.connection.Connection`."""
+
+    works: ClassVar[bool] = True
+    """Until it is seen that it does not."""
 
     def __init__(self, channel: grpc.Channel, limits: Limits, metadata: Metadata, seconds: float) -> None:
         self._channel, self._frame_bytes = channel, limits.frame_bytes
@@ -45,12 +54,12 @@ class FastCall:
         self._sending = self._asked = False
         self._message: bytes | None = None
         self._end: CallEnd | None = None
-        first = (
-            cygrpc.SendInitialMetadataOperation(metadata, _PLAIN),
-            cygrpc.ReceiveInitialMetadataOperation(_PLAIN),
-            cygrpc.ReceiveStatusOnClientOperation(_PLAIN),
-        )
         try:
+            first = (
+                cygrpc.SendInitialMetadataOperation(metadata, _PLAIN),
+                cygrpc.ReceiveInitialMetadataOperation(_PLAIN),
+                cygrpc.ReceiveStatusOnClientOperation(_PLAIN),
+            )
             self._call: Any = channel._channel.segregated_call(
                 cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS,
                 METHOD.encode(),
@@ -60,8 +69,8 @@ class FastCall:
                 None,
                 tuple(((operation,), None) for operation in first),
             )
-        except (AttributeError, TypeError) as error:
-            raise OtherGrpcError(f"grpcio {grpc.__version__}: {error}") from error
+        except _OTHER as error:
+            raise OtherGrpcError(error) from error
         self._due = len(first)
         """Operations that were begun and have not ended: while there are none, no event will ever come."""
         self.received = 0
@@ -119,10 +128,20 @@ class FastCall:
         try:
             event = self._call.next_event()
         except BaseException:  # a signal's: gRPC has given the call up
-            self._due, self._asked = 0, False
-            self._end = CallEnd("CANCELLED", "interrupted", ())
+            self._give_up("interrupted")
             raise
         self._due -= 1
+        try:
+            self._note(event)
+        except _OTHER as error:
+            self._give_up(str(error))
+            raise OtherGrpcError(error) from error
+
+    def _give_up(self, why: str) -> None:
+        self._due, self._asked = 0, False
+        self._end = CallEnd("CANCELLED", why, ())
+
+    def _note(self, event: Any) -> None:
         (operation,) = event.batch_operations
         kind = operation.type()
         if kind == _SENT:

@@ -55,24 +55,24 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def _call(self, _: object, call: Call) -> None:
         try:
-            hosted, line, have = self._admit(call)
+            hosted, ending, have = self._admit(call)
         except RefusedError as refusal:
             await self._abort(call, refusal)
             return
-        talk = asyncio.create_task(self._talk(hosted, line, have, call))
+        talk = asyncio.create_task(self._talk(hosted, ending, have, call))
         try:
-            either: set[asyncio.Future[Any]] = {talk, line}
+            either: set[asyncio.Future[Any]] = {talk, ending}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            line.cancel()  # the connection is lost; the session stays, its client may come back
+            ending.cancel()  # the connection is lost; the session stays, its client may come back
             raise
         finally:
             if not hosted.runs_in(talk):
                 talk.cancel()
                 await asyncio.wait({talk})
-        verdict = line.result() if line.done() else _refusal_of(talk)
+        verdict = ending.result() if ending.done() else _refusal_of(talk)
         if verdict is not None:
-            if not line.done():
+            if not ending.done():
                 hosted.fail(verdict)
             await self._abort(call, verdict)
 
@@ -84,21 +84,21 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise RefusedError(Status.PERMISSION_DENIED, reason)
         return hosted, hosted.admit(opening), opening.have
 
-    async def _talk(self, hosted: HostedSession, line: Ending, have: int, call: Call) -> None:
+    async def _talk(self, hosted: HostedSession, ending: Ending, have: int, call: Call) -> None:
         received = hosted.received
         await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), call)
         if received > have:
-            await self._answer(hosted, line, await hosted.reply(), call)
+            await self._answer(hosted, ending, await hosted.reply(), call)
         # The half works on copies, so a step can stay where gRPC has put it.
         assembler = Assembler(hosted.expect.at_server(), borrow=True)
-        while await self._turn(hosted, line, assembler, call):
+        while await self._turn(hosted, ending, assembler, call):
             pass
 
-    async def _turn(self, hosted: HostedSession, line: Ending, assembler: Assembler, call: Call) -> bool:
+    async def _turn(self, hosted: HostedSession, ending: Ending, assembler: Assembler, call: Call) -> bool:
         """One message of the client and what it calls for; whether more may come."""
         message = await self._receive(hosted, assembler, call)
         # What comes over a connection that was replaced comes again over the new one.
-        if message is None or line.done():
+        if message is None or ending.done():
             return False
         if message.kind is Kind.FINISH:
             hosted.finish(message.step)
@@ -111,10 +111,10 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         reply = await hosted.take(message)
         del message  # its memory is free for the next step
         try:
-            await self._answer(hosted, line, reply, call)
+            await self._answer(hosted, ending, reply, call)
         finally:
             hosted.do_the_rest()
-        return not line.done()
+        return not ending.done()
 
     async def _receive(self, hosted: HostedSession, assembler: Assembler, call: Call) -> Message | None:
         started = None
@@ -127,8 +127,8 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 return message
         return None
 
-    async def _answer(self, hosted: HostedSession, line: Ending, reply: Packed | None, call: Call) -> None:
-        if reply is None or line.done():
+    async def _answer(self, hosted: HostedSession, ending: Ending, reply: Packed | None, call: Call) -> None:
+        if reply is None or ending.done():
             return
         started = self.clock()
         await self._send(hosted, reply, call)
