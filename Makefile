@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test check bench screenshots clean
+.PHONY: help setup demo demo-flower test check bench versions screenshots clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,9 +37,12 @@ test: check ## everything that must hold
 bench: $(STAMP) ## the benchmarks, as ratios against peers and limits
 	@missed=0; for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f || missed=1; done; exit $$missed
 
+versions: $(STAMP) ## test with the lowest and the highest versions of the dependencies
+	$(BIN)/python scripts/versions.py
+
 screenshots: $(STAMP) ## the pictures in docs/screenshots
 	@bash scripts/browser.sh
 	$(BIN)/python scripts/screenshots.py
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .versions .mypy_cache .ruff_cache .pytest_cache

@@ -40,19 +40,27 @@ from torch.nn import functional as F
 
 from cutwater.base.memory import keep_freed_memory
 from cutwater.model import zoo
-from cutwater.serve.answer_first import PromptSide
+from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import ShareScheduler
+from cutwater.serve.two_part_backward import backward_first
 from cutwater.stream.client import StreamClient
-from cutwater.stream.connection import Line
+from cutwater.stream.connection import connect
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import Kind
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Assembler, Packer
 from cutwater.stream.server import StreamServer
-from cutwater.stream.server_half import StepResult
 from cutwater.stream.ticket import Ticket, opening
 from cutwater.stream.tls import Certificate
-from cutwater.train.step import ClientSide, Reply, ServerSide, optimizer_factory, train_step
+from cutwater.stream.trainer import StepResult
+from cutwater.train.step import (
+    ClientSide,
+    Reply,
+    ServerSide,
+    backward_in_one_go,
+    optimizer_factory,
+    train_step,
+)
 
 MIB = 1 << 20
 THROUGHPUT = 0.85
@@ -125,7 +133,7 @@ class Halves:
     def __init__(self) -> None:
         self.lane = ShareScheduler().lane("half", 1e9)
         self.lane.submit(lambda: torch.set_num_threads(1), 1.0).result()
-        self.sides = {model: PromptSide(server_side(model)) for model in MODELS}
+        self.sides = {model: AnswerFirst(server_side(model)) for model in MODELS}
         self.gradients: dict[torch.Size, torch.Tensor] = {}
 
     async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
@@ -134,13 +142,13 @@ class Halves:
             side = self.sides[session.run]
             work = partial(self._differentiate, side, number, smashed, labels)
             reply = await self.lane.run(work, 1e6)
-            return StepResult(reply.gradients, reply.loss, rest=lambda: self.lane.follow(side.update))
+            return StepResult(reply.gradients, reply.loss, rest=partial(side.update_in, self.lane))
         if not smashed[0].requires_grad:
             return StepResult((), 0.0)
         shape = smashed[0].shape
         return StepResult((self.gradients.setdefault(shape, torch.zeros(shape)),), 0.0)
 
-    def _differentiate(self, side: PromptSide, number: int, smashed: Any, labels: Any) -> Reply:
+    def _differentiate(self, side: AnswerFirst, number: int, smashed: Any, labels: Any) -> Reply:
         return side.differentiate(number, smashed, labels, alone=self.lane.alone)
 
     async def closed(self, session: Any, record: Any) -> None:
@@ -318,26 +326,26 @@ class Ahead:
         ticket, _ = server.issue("ahead", size)
         expect = expectation("ahead", size)
         proof = opening(ticket, "k", secrets.token_bytes(16), 1, 0)
-        self.line = Line(ticket, Limits(), proof, 600.0)
+        self.connection = connect(ticket, Limits(), proof, 600.0)
         self.packer, self.assembler = Packer(expect.at_server()), Assembler(expect.at_client(ROWS))
         labels = torch.zeros(ROWS).long()
         self.tensors = [(torch.randn(ROWS, size // 4 // ROWS), labels) for _ in range(DISTINCT)]
         self.number = 0
-        self.line.receive(self.assembler)
+        self.connection.receive(self.assembler)
 
     def __call__(self, count: int) -> None:
         """So many steps, and their replies."""
         for number in range(count + AHEAD):
             if number < count:
                 tensors = self.tensors[number % DISTINCT]
-                self.line.send(self.packer.pack(Kind.STEP, self.number, tensors))
+                self.connection.send(self.packer.pack(Kind.STEP, self.number, tensors))
                 self.number += 1
             if number >= AHEAD:
-                self.line.receive(self.assembler)
+                self.connection.receive(self.assembler)
 
     def close(self) -> None:
         """Hang up."""
-        self.line.close()
+        self.connection.close()
 
 
 def in_turns(sides: dict[str, Callable[[], float]], repetitions: int, burst: int = 5) -> dict[str, float]:
@@ -499,9 +507,16 @@ def answers(quick: bool, verdict: Verdicts) -> None:
     ways: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for number in range(12 if quick else 60):
         first = number % 2 == 1
-        step = partial(side.differentiate, number, (smashed.clone().requires_grad_(),), labels, first=first)
-        answered = timed(step)
-        ways[first].append((answered, answered + timed(side.update)))
+        rests: list[Callable[[], None] | None] = []
+
+        def in_two_parts(value: torch.Tensor, wanted: Any, rests: list[Any] = rests) -> None:
+            rests.append(backward_first(value, wanted))
+
+        backward = in_two_parts if first else backward_in_one_go
+        batch = (smashed.clone().requires_grad_(),)
+        answered = timed(partial(side.differentiate, number, batch, labels, backward))
+        later = sum(timed(rest) for rest in rests if rest is not None) + timed(side.update)
+        ways[first].append((answered, answered + later))
     plain, first_ = ([1e3 * median(each) for each in zip(*ways[way], strict=True)] for way in (False, True))
     verdict(
         "ResNet-18's answer first, of one in one go",

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from memory_grid import MemoryGrid
 
-from cutwater.flower import roster
+from cutwater.flower import replies, roster
 from cutwater.flower.roster import Roster, exchange
 
 
@@ -103,6 +103,72 @@ def test_a_reply_that_never_gets_whole_holds_up_neither_the_others_nor_the_deadl
     stuck.set()
     assert found == [1]
     assert time.monotonic() - began < 30
+
+
+class ReadyGrid(MemoryGrid):
+    """Every node has answered by the time that its message was pushed, without a thread of its own."""
+
+    def __init__(self, nodes):
+        super().__init__(nodes)
+        self.askers, self.most = set(), 0
+
+    def _push(self, message):
+        id_ = f"message-{len(self.threads)}"
+        self.threads.append(threading.current_thread())
+        message.metadata.__dict__["_message_id"] = id_
+        self._handle(id_, message)
+        return id_
+
+    def pull_messages(self, ids):
+        self.askers.add(threading.current_thread())
+        self.most = max(self.most, sum(thread.name == "cutwater-replies" for thread in threading.enumerate()))
+        return super().pull_messages(ids)
+
+
+def test_ten_thousand_messages_take_a_small_pool_of_threads():
+    grid = ReadyGrid({node: says(str(node)) for node in range(1, 10_001)})
+    messages = [Message(RecordDict({}), node, "query") for node in grid.nodes]
+    found = [index for index, _ in exchange(grid, messages, time.monotonic() + 120)]
+    assert sorted(found) == list(range(10_000))
+    assert 1 < grid.most <= replies.POOL
+    assert threading.current_thread() not in grid.askers
+
+
+def test_more_replies_that_never_get_whole_than_the_pool_has_threads_delay_no_other(monkeypatch):
+    monkeypatch.setattr(replies, "HANGS", 0.05)
+    grid, stuck = ReadyGrid({node: says(str(node)) for node in range(1, 201)}), threading.Event()
+    broken = {f"message-{number}" for number in range(0, 160, 4)}  # 40, spread over the first turns
+    pull = grid.pull_messages
+
+    def pull_messages(ids):
+        if ids[0] in broken:
+            stuck.wait(60)
+        return pull(ids)
+
+    grid.pull_messages = pull_messages
+    messages = [Message(RecordDict({}), node, "query") for node in grid.nodes]
+    looked = exchange(grid, messages, float("inf"))
+    found = [next(looked)[0] for _ in range(160)]
+    assert len(set(found)) == 160
+    assert not {f"message-{index}" for index in found} & broken
+    assert grid.most <= replies.POOL + len(broken)
+    stuck.set()
+    assert len(list(looked)) == 40, "and those come once they are whole"
+
+
+def test_threads_that_hang_are_bounded(monkeypatch):
+    monkeypatch.setattr(replies, "HANGS", 0.01)
+    monkeypatch.setattr(replies, "POOL", 2)
+    monkeypatch.setattr(replies, "LEFT_BEHIND", 3)
+    grid, stuck = ReadyGrid({node: says(str(node)) for node in range(1, 31)}), threading.Event()
+    grid.pull_messages = lambda ids: (grid.askers.add(threading.current_thread()), stuck.wait(60))[:0]
+    messages = [Message(RecordDict({}), node, "query") for node in grid.nodes]
+    assert list(exchange(grid, messages, time.monotonic() + 0.5)) == []
+    assert len(grid.askers) == 5
+    stuck.set()
+    for thread in grid.askers:
+        thread.join(10)
+        assert not thread.is_alive(), "nobody looks any further once the exchange is over"
 
 
 def test_what_goes_wrong_while_looking_for_a_reply_is_raised():

@@ -22,8 +22,8 @@ from cutwater.stream.frames import Kind
 from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Packer
 from cutwater.stream.server import StreamServer
-from cutwater.stream.server_half import Session, SessionRecord, StepResult
 from cutwater.stream.ticket import Ticket, opening
+from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.step import Tensors
 
 FUZZ = int(os.environ.get("CUTWATER_FUZZ", "20000"))
@@ -49,11 +49,11 @@ class Echo:
         self.steps: list[tuple[str, int]] = []
         self.closes: list[SessionRecord] = []
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         self.steps.append((session.client, number))
         return StepResult(tuple(t.detach().clone() for t in smashed if t.requires_grad), float(number))
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.closes.append(record)
 
 
@@ -64,12 +64,12 @@ class Thorough(Echo):
         super().__init__()
         self.order: list[str] = []
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         self.order.append(f"step {number}")
         result = await super().step(session, number, smashed, labels)
         return replace(result, rest=lambda: self.order.append(f"rest of {number}"))
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.order.append("closed")
         await super().closed(session, record)
 
@@ -81,7 +81,7 @@ class Slow(Echo):
         super().__init__()
         self.begun, self.go = threading.Event(), threading.Event()
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         self.begun.set()
         while not self.go.is_set():
             await asyncio.sleep(0.005)

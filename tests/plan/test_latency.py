@@ -84,3 +84,16 @@ def test_fitted_latency_follows_its_equation_and_meets_the_truth_at_the_whole_mo
     )  # (27)
     assert eq.fitted_latency(problem, curves, l, share) == pytest.approx(by_hand)
     assert (eq.fitted_latency(problem, curves, 59, share) == eq.whole_model_latency(problem)).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(problems())
+def test_columns_are_the_numbers_of_every_client(case):
+    """``Phases`` of a fleet and of one client: the same names, the same sums, to the last bit."""
+    columns = eq.session_phases(case, 1, case.server.compute)
+    for k in range(len(case.fleet)):
+        one = columns.at(k)
+        assert one.to_json() == {name: columns.named(name)[k] for name in eq.PHASES}
+        assert all(type(seconds) is float for seconds in one)
+        for of_all, of_one in (("total", one.total), ("client", one.client), ("link", one.link)):
+            assert getattr(columns, of_all)[k] == of_one

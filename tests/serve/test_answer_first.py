@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cutwater.serve.answer_first import PromptSide
-from cutwater.train.step import ServerSide, optimizer_factory
+from cutwater.serve.answer_first import AnswerFirst
+from cutwater.train.step import ServerSide, backward_in_one_go, optimizer_factory
 
 
 class Timed(ServerSide):
@@ -21,10 +21,11 @@ class Timed(ServerSide):
         self.now = 0.0
         self.ways: list[bool] = []
 
-    def differentiate(self, step, smashed, labels, *, first=False):
+    def differentiate(self, step, smashed, labels, backward=backward_in_one_go):
+        first = backward is not backward_in_one_go
         self.now += self.seconds[first]
         self.ways.append(first)
-        return super().differentiate(step, smashed, labels, first=first)
+        return super().differentiate(step, smashed, labels, backward)
 
     def update(self) -> None:
         taken = self.rest if self.ways[-1] else 0.25
@@ -35,7 +36,7 @@ class Timed(ServerSide):
 
 def steps(server, count=32, alone=lambda step: True):
     """Train so many steps; the answers, and whether each came first."""
-    prompt = PromptSide(server, clock=lambda: server.now)
+    prompt = AnswerFirst(server, clock=lambda: server.now)
     random = torch.Generator().manual_seed(2)
     replies = []
     for step in range(count):
@@ -68,7 +69,7 @@ def test_what_does_not_help_is_not_done_but_now_and_then(worse):
 
 def test_a_change_is_noticed():
     server = Timed(first=3.5)
-    prompt = PromptSide(server, clock=lambda: server.now)
+    prompt = AnswerFirst(server, clock=lambda: server.now)
     smashed, labels = torch.randn(4, 2, 4, 4).requires_grad_(), torch.zeros(4).long()
     for step in range(120):
         if step == 32:
@@ -101,13 +102,27 @@ def test_the_bits_are_those_of_a_plain_half(period):
         assert torch.equal(one, other)
 
 
-def test_a_graph_is_held_between_answer_and_update_only():
-    server = Timed()
+def test_a_graph_is_held_between_answer_and_update_only_and_by_one_session_at_a_time():
+    holders = set()
+    one, other = (AnswerFirst(Timed(), holders) for _ in range(2))
     smashed, labels = torch.randn(4, 2, 4, 4).requires_grad_(), torch.zeros(4).long()
-    assert not server.holds_graph
-    server.differentiate(0, (smashed,), labels, first=True)
-    assert server.holds_graph
-    server.update()
-    assert not server.holds_graph
-    server.differentiate(1, (smashed,), labels)
-    assert not server.holds_graph
+    for each in (one, other):
+        each.differentiate(0, (smashed,), labels, alone=True)
+        assert not each.holds_graph, "the first step is done in one go"
+        each.update()
+    one.differentiate(1, (smashed,), labels, alone=True)
+    other.differentiate(1, (smashed,), labels, alone=True)
+    assert (one.holds_graph, other.holds_graph) == (True, False)
+    one.update()
+    assert not holders
+    other.update()
+    other.differentiate(2, (smashed,), labels, alone=True)
+    assert other.holds_graph
+    other.give_up()
+    assert not holders, "a session that is over holds nothing"
+    one.differentiate(2, (smashed,), labels, alone=True)
+    one.update()
+    one.give_up()
+    one.differentiate(3, (smashed,), labels, alone=True)
+    assert one.side.ways[-1]
+    assert not holders, "nor does one that ended while its step was computed"

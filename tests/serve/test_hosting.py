@@ -13,9 +13,11 @@ from flower_cases import settings, write_four
 from cutwater.base.errors import EngineError
 from cutwater.flower.shared_study import study_for
 from cutwater.model.traffic import tensor_bytes
+from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.hosting import Hosting
+from cutwater.serve.shares import Lane
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.server_half import Session, SessionRecord
+from cutwater.stream.trainer import SessionInfo, SessionRecord
 from cutwater.train.session import Task
 from cutwater.train.step import ServerSide
 
@@ -33,7 +35,7 @@ def hosting(study):
 
 
 def session(number, cut=2):
-    return Session(f"s{number}", "r1", 1, f"c{number}", cut)
+    return SessionInfo(f"s{number}", "r1", 1, f"c{number}", cut)
 
 
 def task(number, cut=2):
@@ -78,7 +80,7 @@ def test_an_open_session_holds_one_server_side_model_and_its_optimizer_state(stu
     sessions = [session(number) for number in range(8)]
     for number, each in enumerate(sessions):
         hosting.expect(each.id, task(number), 1e6, study.initial)
-    assert held_bytes() - before < model, "rooms are furnished when they are used"
+    assert held_bytes() - before < model, "a half is copied when it is used"
     for each in sessions:
         step(hosting, each, 0, smashed, labels)
     assert hosting.open == 8
@@ -133,7 +135,7 @@ def plain_weights(study, smashed, labels, steps):
 
 
 def holds_graph(hosting, of):
-    return hosting._rooms[of.id].side.server.holds_graph
+    return hosting._sessions[of.id].first.holds_graph
 
 
 def test_a_session_alone_is_answered_first_and_comes_to_the_same_weights(study, hosting):
@@ -144,11 +146,29 @@ def test_a_session_alone_is_answered_first_and_comes_to_the_same_weights(study, 
         result = own_loop.run(hosting.step(session(1), number, smashed, labels))
         held.append(holds_graph(hosting, session(1)))
         result.rest()
-        hosting._rooms["s1"].updated.result(5)
+        own_loop.run(hosting._sessions["s1"].first.updated())
         assert not holds_graph(hosting, session(1))
     assert held == [False, True] * 3, "both ways are tried"
     own_loop.run(hosting.closed(session(1), record(session(1))))
     trained = hosting.collect("s1")
+    wanted = plain_weights(study, smashed, labels, 6)
+    assert all(torch.equal(trained.state[name], wanted[name]) for name in wanted)
+
+
+def test_switched_off_nothing_of_it_runs_and_the_weights_are_the_same(study, monkeypatch):
+    for name in ("differentiate", "update", "update_in", "give_up"):
+        monkeypatch.setattr(AnswerFirst, name, lambda *_, **__: pytest.fail("it was switched off"))
+    monkeypatch.setattr(Lane, "follow", lambda *_: pytest.fail("nothing follows an answer"))
+    smashed, labels = smashed_of(study)
+    hosting = Hosting(study.job(), study.profile, study.server.compute, answer_first=False)
+    try:
+        hosting.expect("s1", task(1), 1e6, study.initial)
+        for number in range(6):
+            assert own_loop.run(hosting.step(session(1), number, smashed, labels)).rest is None
+        own_loop.run(hosting.closed(session(1), record(session(1))))
+        trained = hosting.collect("s1")
+    finally:
+        hosting.close()
     wanted = plain_weights(study, smashed, labels, 6)
     assert all(torch.equal(trained.state[name], wanted[name]) for name in wanted)
 
@@ -174,7 +194,7 @@ def test_whatever_thread_it_is_done_in_the_rest_uses_no_others(study, hosting, m
         elsewhere = threading.Thread(target=rest, args=(result,))
         elsewhere.start()
         elsewhere.join()
-        hosting._rooms["s1"].updated.result(5)
+        own_loop.run(hosting._sessions["s1"].first.updated())
     assert len(seen) > 1, "brief ones are done where they are handed in"
     assert set(seen.values()) == {1}
 
@@ -190,7 +210,7 @@ def test_one_session_at_a_time_keeps_the_memory_of_a_step(study, hosting):
         rests.append(own_loop.run(hosting.step(each, 1, smashed, labels)).rest)
     assert [holds_graph(hosting, each) for each in sessions] == [True, False, False, False]
     rests[0]()
-    hosting._rooms["s0"].updated.result(5)
+    own_loop.run(hosting._sessions["s0"].first.updated())
     assert not any(holds_graph(hosting, each) for each in sessions)
 
 

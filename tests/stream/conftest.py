@@ -1,7 +1,30 @@
-"""Without the extra packages of the stream its tests can't even be imported; one of them then says so."""
+"""What the stream's tests share: both ways to connect, and their absence where packages are missing."""
 
 from importlib.util import find_spec
 
+import pytest
+
 collect_ignore_glob: list[str] = []
 if not all(find_spec(name) for name in ("cryptography", "grpc", "xxhash")):
+    # Without the extra packages of the stream its tests can't even be imported; one of them then says so.
     collect_ignore_glob = ["test_stream_[!i]*.py"]
+
+CONNECTING = {"StreamClient", "connect"}
+"""A test module that imports one of these is run twice."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Whatever connects is tested over gRPC's core and over its public interface."""
+    if CONNECTING & set(vars(metafunc.module)):
+        metafunc.fixturenames.insert(0, "calls")
+        metafunc.parametrize("calls", ["fast", "plain"], indirect=True)
+
+
+@pytest.fixture
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How devices connect in this test."""
+    from cutwater.stream import connection
+
+    assert connection.HAS_FAST_CALL, "the grpcio of the tests has both ways"
+    monkeypatch.setattr(connection._Way, "fast", request.param == "fast")
+    return request.param

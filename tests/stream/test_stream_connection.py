@@ -1,8 +1,9 @@
-"""A client's connection, driven by the thread that trains: no other of ours, and any may end its waiting."""
+"""A client's connection: which way it is opened, whose threads it needs, and that any may end its waiting."""
 
 import _thread
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -10,20 +11,26 @@ import torch
 from stream_rig import QUICK, Echo, Slow, eventually, example, expected, in_a_thread, issue, proxied
 
 from cutwater.base.errors import EngineError
+from cutwater.stream import client as client_module
+from cutwater.stream import connection
+from cutwater.stream.call_end import LostError
 from cutwater.stream.client import StreamClient
-from cutwater.stream.connection import Line, LostError
+from cutwater.stream.connection import Connection, connect
+from cutwater.stream.fast_call import FastCall
+from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.server import StreamServer
 
 
-def test_a_session_needs_no_thread_but_its_callers() -> None:
+def test_a_session_needs_no_thread_but_its_callers_unless_it_is_grpcs(calls: str) -> None:
     with StreamServer(Echo(), limits=QUICK) as server:
         ticket = issue(server, expected())
         before = threading.active_count()
         with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
             for number in range(3):
                 client.step(number, *example())
-            assert threading.active_count() == before
+            assert (threading.active_count() == before) == (calls == "fast")
             assert client.finish() == 3
+        assert eventually(lambda: threading.active_count() == before), "and leaves none behind"
 
 
 def test_closing_from_another_thread_ends_the_wait_for_a_slow_server() -> None:
@@ -58,40 +65,79 @@ def test_an_interrupted_wait_ends_the_connection_and_not_the_session() -> None:
     assert half.steps == [("k1", 0)]
 
 
-def test_a_line_can_be_closed_twice_and_says_afterwards_that_it_is_lost(monkeypatch) -> None:
-    lines: list[Line] = []
-    opened = Line.__init__
+def test_a_connection_can_be_closed_twice_and_says_afterwards_that_it_is_lost(
+    monkeypatch, calls: str
+) -> None:
+    connections: list[Connection] = []
 
-    def remember(line: Line, *args: object) -> None:
-        opened(line, *args)  # type: ignore[arg-type]
-        lines.append(line)
+    def remember(*args: Any) -> Connection:
+        connections.append(connect(*args))
+        return connections[-1]
 
-    monkeypatch.setattr(Line, "__init__", remember)
+    monkeypatch.setattr(client_module, "connect", remember)
     with (
         StreamServer(Echo(), limits=QUICK) as server,
         StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
     ):
         client.step(0, *example())
-        (line,) = lines
-        line.close()
-        assert line._due == 0, "gRPC keeps a call until all that became of it was asked for"
-        line.close()
+        (first,) = connections
+        first.close()
+        if calls == "fast":
+            assert first._due == 0, "gRPC keeps a call until all that became of it was asked for"
+        first.close()
         with pytest.raises(LostError):
-            line.receive(client._assembler(4))
+            first.receive(client._assembler(4))
         client.step(1, *example())
-        assert len(lines) == 2
+        assert len(connections) == 2
         assert client.finish() == 2
 
 
+def test_the_way_is_the_one_that_was_asked_for(calls: str) -> None:
+    with (
+        StreamServer(Echo(), limits=QUICK) as server,
+        StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
+    ):
+        assert type(client._connection).__name__ == {"fast": "FastCall", "plain": "PlainCall"}[calls]
+
+
 @pytest.mark.parametrize("inside", [object(), SimpleNamespace(segregated_call=lambda: None)])
-def test_a_grpc_that_is_built_otherwise_is_named(monkeypatch, inside: object) -> None:
-    """What is not public may change; a device must then say what to install, and not how gRPC failed."""
-    other = SimpleNamespace(_channel=inside, close=lambda: None)
-    monkeypatch.setattr(grpc, "secure_channel", lambda *_: other)
+def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
+    monkeypatch, inside: object, calls: str
+) -> None:
+    """What is not public may change. What then fails is noticed at the first connection, once."""
+    opened, channels = grpc.secure_channel, []
+
+    def other(*args: Any) -> Any:
+        channels.append(opened(*args))
+        monkeypatch.setattr(grpc, "secure_channel", opened)
+        return SimpleNamespace(_channel=inside, close=channels[0].close)
+
+    if calls == "fast":
+        monkeypatch.setattr(FastCall, "works", True)
+        monkeypatch.setattr(grpc, "secure_channel", other)
     with StreamServer(Echo(), limits=QUICK) as server:
-        ticket = issue(server, expected())
-        with pytest.raises(EngineError, match=r"grpcio [0-9.]+ opens streams in another way.*install one"):
-            StreamClient(ticket, expected(), client="k1", limits=QUICK).__enter__()
+        for name in ("k1", "k2"):
+            ticket = issue(server, expected(), name)
+            with StreamClient(ticket, expected(), client=name, limits=QUICK) as client:
+                assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])
+                assert isinstance(client._connection, PlainCall)
+                assert client.openings == 1
+                assert client.finish() == 1
+
+
+def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection(monkeypatch) -> None:
+    """What can't be known before the first message is noticed there, and the session goes on."""
+    monkeypatch.setattr(FastCall, "works", True)
+    monkeypatch.setattr(connection._Way, "fast", True)
+    monkeypatch.setattr(FastCall, "_note", lambda _, event: event.no_such_thing)
+    with StreamServer(Echo(), limits=QUICK) as server:
+        with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:
+            assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])
+            assert isinstance(client._connection, PlainCall)
+            assert client.openings == 2
+            assert client.finish() == 1
+        with StreamClient(issue(server, expected(), "k2"), expected(), client="k2", limits=QUICK) as client:
+            assert client.openings == 1
 
 
 def test_a_connection_that_breaks_under_a_large_message_is_noticed_by_who_sends_it() -> None:

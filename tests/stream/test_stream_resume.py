@@ -25,16 +25,16 @@ from stream_rig import (
 
 from cutwater.base.errors import EngineError
 from cutwater.stream.client import StreamClient
-from cutwater.stream.exactly_once import Hosted
+from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.frames import PREFIX, Kind, unseal
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Message
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
-from cutwater.stream.server_half import Session, SessionRecord, StepResult
 from cutwater.stream.service import Service
 from cutwater.stream.ticket import Claims, TicketKey, opening
 from cutwater.stream.tls import Certificate
+from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.step import Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
@@ -49,7 +49,9 @@ class Accumulating(Echo):
         super().__init__()
         self.state = torch.zeros(SIZE)
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: torch.Tensor) -> StepResult:
+    async def step(
+        self, session: SessionInfo, number: int, smashed: Tensors, labels: torch.Tensor
+    ) -> StepResult:
         await super().step(session, number, smashed, labels)
         self.state = self.state * 1.5 + smashed[0].detach() * (number + 1)
         return StepResult((self.state.clone(),), float(self.state.sum()))
@@ -247,7 +249,7 @@ def test_what_is_left_of_a_step_is_done_even_if_nobody_sends_its_reply(then: str
     claims = Claims("id", "r", 1, "k1", 2, "x:1", "name", "print", 30.0, 30.0)
 
     async def main() -> None:
-        hosted = Hosted(claims, expected(), half, time.monotonic)
+        hosted = HostedSession(claims, expected(), half, time.monotonic)
         await hosted.take(Message(Kind.STEP, 0, (torch.zeros(4, 8), labels), {}))
         assert half.order == ["step 0"]
         if then == "step":
@@ -309,7 +311,7 @@ class Late(Echo):
         super().__init__()
         self.may_close, self.failure = threading.Event(), failure
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         while not self.may_close.is_set():
             await asyncio.sleep(0.01)
         if self.failure is not None:
@@ -392,7 +394,7 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
         certificate, key, half = Certificate.self_signed(), TicketKey(), Thorough()
         claims = Claims("id", "r", 1, "k1", 2, "x:1", certificate.name, certificate.fingerprint, 30.0, 30.0)
         service = Service(half, key, Limits(), time.monotonic)
-        service.hosted["id"] = hosted = Hosted(claims, expected(), half, time.monotonic)
+        service.hosted["id"] = hosted = HostedSession(claims, expected(), half, time.monotonic)
         ticket = key.issue(claims, certificate.certificate)
         frames = [step_frames(expected(), number, *example())[0] for number in range(2)]
         old, new = (Wire(opening(ticket, "k1", b"n" * 16, attempt, 0)) for attempt in (1, 2))

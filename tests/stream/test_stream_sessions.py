@@ -22,7 +22,7 @@ from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Packer
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
-from cutwater.stream.server_half import Session, SessionRecord, StepResult
+from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.aggregate import Average, BadUpdate
 from cutwater.train.step import ClientSide, ServerSide, Tensors, optimizer_factory, train_step
 
@@ -49,11 +49,11 @@ class Trainer:
         self.side, self.lane = side, scheduler.lane("k1", 1e9)
         self.records: list[SessionRecord] = []
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         reply = await self.lane.run(lambda: self.side.step(number, smashed, labels), 1e6)
         return StepResult(reply.gradients, reply.loss, {"flops": 1e6})
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.records.append(record)
 
 
@@ -128,7 +128,9 @@ def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradient
 
 def test_a_gradient_that_nothing_depends_on_is_marked_as_such() -> None:
     class Aside(Echo):
-        async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+        async def step(
+            self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor
+        ) -> StepResult:
             result = await super().step(session, number, smashed, labels)
             return replace(result, unused=(1,))
 
@@ -287,7 +289,7 @@ class Failing(Echo):
         super().__init__()
         self.result = result
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         if isinstance(self.result, Exception):
             raise self.result
         assert isinstance(self.result, StepResult)

@@ -43,7 +43,7 @@ class Update:
     """Mean over the session's samples."""
     bytes_up: int
     bytes_down: int
-    took: Phases
+    took: Phases[float]
     """Seconds by phase, by the executor's clock."""
     condition: Condition
     """What the session says of the client's compute and rates; NaN where it says nothing."""
@@ -61,7 +61,7 @@ class Lost:
 
     client: str
     reason: str
-    took: Phases = NOTHING
+    took: Phases[float] = NOTHING
     """Seconds by phase, as far as they are known."""
     forgot: bool = False
     """Whether the device lacks weights that it was believed to hold."""

@@ -26,9 +26,9 @@ class ClientOutcome:
     share: float
     """f^S that the plan promises, in FLOPS."""
     mode: str
-    planned: Phases
+    planned: Phases[float]
     """Seconds by phase under the believed conditions."""
-    actual: Phases
+    actual: Phases[float]
     """Seconds by phase under the true (or measured) ones."""
     outcome: str = "done"
     """"done", or why the client's update does not count."""
@@ -39,7 +39,7 @@ class ClientOutcome:
     def of(
         cls,
         planned: ClientPlan,
-        actual: Phases,
+        actual: Phases[float],
         outcome: str = "done",
         *,
         delivered_share: float | None = None,

@@ -15,8 +15,8 @@ every second, both look for replies, and so do we."""
 
 
 def phases(
-    report: Report, planned: Phases, wall: float, overhead: float | None, *, emulated: bool
-) -> tuple[Phases, bool]:
+    report: Report, planned: Phases[float], wall: float, overhead: float | None, *, emulated: bool
+) -> tuple[Phases[float], bool]:
     """Seconds by phase, and whether the model's transfer was timed.
 
     Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
@@ -35,7 +35,7 @@ def phases(
 
 
 def observed(
-    study: Study, task: Task, took: Phases, crossed: tuple[int, int], model: tuple[int, int]
+    study: Study, task: Task, took: Phases[float], crossed: tuple[int, int], model: tuple[int, int]
 ) -> Condition:
     """f^C and r of a client, from what a session took and the bytes that crossed the cut, up and down.
 

@@ -6,15 +6,14 @@ is connected, and another node that says the same is not believed.
 """
 
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+
+from cutwater.flower.replies import ReplyPool
 
 Say = Callable[[str], None]
 POLL = 0.25
@@ -33,49 +32,24 @@ def exchange(
 ) -> Iterator[tuple[int, Message]]:
     """Send messages; yield (index of message, reply) as replies come, each once, until all or the time is up.
 
-    Only replies to these messages are asked for, so one to an older round never turns up here. Each is asked
-    for by itself: Flower waits minutes for the rest of a reply whose upload broke off, and neither the others
-    nor the round may wait with it.
+    Only replies to these messages are asked for, so one to an older round never turns up here. One that never
+    gets whole holds up neither the others nor the round (see :mod:`cutwater.flower.replies`).
     """
     waiting = {id_: index for index, id_ in enumerate(grid.push_messages(messages)) if id_}
-    arrived: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
-    over, pause = threading.Event(), max(POLL, len(waiting) / _LOOKS)
-    for id_ in waiting:
-        threading.Thread(target=_fetch, args=(grid, id_, arrived, over, pause), daemon=True).start()
+    pool = ReplyPool(grid, waiting, max(POLL, len(waiting) / _LOOKS))
     try:
         while waiting:
             left = until - clock()
-            try:
-                reply = arrived.get(timeout=max(0.0, min(left, POLL)))
-            except queue.Empty:
+            reply = pool.get(min(left, POLL))
+            if reply is None:
                 if left <= 0:
                     return
                 continue
-            if isinstance(reply, BaseException):
-                raise reply
             index = waiting.pop(reply.metadata.reply_to_message_id, None)
             if index is not None:
                 yield index, reply
     finally:
-        over.set()
-
-
-def _fetch(
-    grid: Grid,
-    id_: str,
-    arrived: "queue.SimpleQueue[Message | BaseException]",
-    over: threading.Event,
-    pause: float,
-) -> None:
-    """Look for the reply to one message until it is there or nobody waits for it any more."""
-    try:
-        while not over.is_set():
-            for reply in grid.pull_messages([id_]):
-                arrived.put(reply)
-                return
-            over.wait(pause)
-    except BaseException as error:
-        arrived.put(error)
+        pool.close()
 
 
 class Roster:
@@ -152,7 +126,7 @@ class Roster:
             reason = str(reply.content["failure"].get("reason"))
             self._say(f"node {node} can't say who it is: {reason[:300]}")
             return
-        who: Any = reply.content.get("who")
+        who = reply.content.get("who")
         name = who.get("client") if isinstance(who, ConfigRecord) else None
         handled = who.get("seconds") if isinstance(who, ConfigRecord) else None
         if node in self._bound:

@@ -8,7 +8,7 @@ by |B_k| twice; its second line, which is used here, does not.) Sizes are in bit
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,54 +66,65 @@ def _on_server(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
     return idle
 
 
+T = TypeVar("T", float, Array)
+
+
 @dataclass(frozen=True)
-class Phases:
-    """Seconds of a session, phase by phase and stage by stage; numbers or arrays."""
+class Phases(Generic[T]):
+    """Seconds of a session, phase by phase and stage by stage: numbers of one client, or columns of many."""
 
-    model_download: Any
-    client_forward: Any
-    smashed_upload: Any
-    server_forward: Any
-    server_backward: Any
-    gradient_download: Any
-    client_backward: Any
-    model_upload: Any
+    model_download: T
+    client_forward: T
+    smashed_upload: T
+    server_forward: T
+    server_backward: T
+    gradient_download: T
+    client_backward: T
+    model_upload: T
 
-    def __iter__(self) -> Iterator[Any]:
-        return (getattr(self, field.name) for field in fields(self))
+    def __iter__(self) -> Iterator[T]:
+        return (self.named(name) for name in PHASES)
+
+    def named(self, name: str) -> T:
+        """One phase or stage, by its name in :data:`PHASES`."""
+        seconds: T = getattr(self, name)
+        return seconds
 
     @property
-    def total(self) -> Any:
+    def total(self) -> T:
         """Eq. (17): T_k, the sum of all phases and stages."""
-        return sum(self)
+        first, *others = self
+        for seconds in others:
+            first = first + seconds
+        return first
 
     @property
-    def client(self) -> Any:
+    def client(self) -> T:
         """Computing on the client."""
         return self.client_forward + self.client_backward
 
     @property
-    def server(self) -> Any:
+    def server(self) -> T:
         """Computing on the server."""
         return self.server_forward + self.server_backward
 
     @property
-    def link(self) -> Any:
+    def link(self) -> T:
         """Moving smashed data, gradients and the model."""
         return self.smashed_upload + self.gradient_download + self.model_download + self.model_upload
 
-    def at(self, k: int) -> "Phases":
-        """One client out of the arrays."""
-        return Phases(*(float(phase[k]) for phase in self))
+    def at(self: "Phases[Array]", k: int) -> "Phases[float]":
+        """One client out of the columns."""
+        return Phases(*(float(column[k]) for column in self))
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self: "Phases[float]") -> dict[str, float]:
         """The phases of one client by name, in the order that they happen."""
-        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+        return {name: float(self.named(name)) for name in PHASES}
 
 
 PHASES = tuple(field.name for field in fields(Phases))
 """The names of all phases and stages, in the order that they happen."""
-NOTHING = Phases(*(0.0 for _ in PHASES))
+NOTHING: "Phases[float]" = Phases(*(0.0 for _ in PHASES))
 """The phases of a session of which nothing is known."""
 
 Which = slice | int | NDArray[np.int64]
@@ -121,7 +132,9 @@ Which = slice | int | NDArray[np.int64]
 ALL = slice(None)
 
 
-def session_phases(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Phases:
+def session_phases(
+    problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL
+) -> Phases[Array]:
     """Eq. (20) taken apart: the phases of every client's session under these cuts and shares.
 
     ``cuts`` and ``shares`` broadcast against the clients (one number for all, or one for each); to see all
@@ -156,8 +169,7 @@ def session_bits(
 
 def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Array:
     """Eq. (20): T_k of every client, whole (cut L, eqs. (18) and (19)) or split (eq. (17))."""
-    total: Array = session_phases(problem, cuts, shares, clients).total
-    return total
+    return session_phases(problem, cuts, shares, clients).total
 
 
 def whole_model_latency(problem: Problem) -> Array:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,7 @@ class ClientPlan:
     """``fedavg``: the whole model on the client; ``split``: the layers after the cut on the server."""
     latency: float
     """T_k in seconds."""
-    phases: Phases
+    phases: Phases[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Plan:
     names: Sequence[str]
     cuts: Ints
     shares: Floats
-    details: Phases | Callable[[], Phases] = field(repr=False)
+    details: Phases[Floats] | Callable[[], Phases[Floats]] = field(repr=False)
     """The phases of every client, or how to work them out when somebody looks."""
     lower_bound: float = 0.0
     """No plan for the same problem is faster than this (0 where nothing is known)."""
@@ -71,15 +71,14 @@ class Plan:
     trace: tuple[Iteration, ...] = ()
 
     @cached_property
-    def phases(self) -> Phases:
+    def phases(self) -> Phases[Floats]:
         """Where every client's time goes, as columns."""
         return self.details if isinstance(self.details, Phases) else self.details()
 
     @cached_property
     def latencies(self) -> Floats:
         """T_k of every client."""
-        total: Floats = self.phases.total
-        return total
+        return self.phases.total
 
     @cached_property
     def latency(self) -> float:
@@ -182,7 +181,11 @@ class ClientPlans(Sequence[ClientPlan]):
     def __len__(self) -> int:
         return len(self._plan)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> ClientPlan: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ClientPlan]: ...
+    def __getitem__(self, index: int | slice) -> ClientPlan | list[ClientPlan]:
         if isinstance(index, slice):
             return [self._plan[k] for k in range(*index.indices(len(self)))]
         return self._plan[index]

@@ -4,21 +4,16 @@ A session's half is copied from the model when its first mini-batch arrives and 
 over: memory grows by one server-side model and its optimizer state for each open session, and no more. One of
 them computes at a time, because torch's random generators belong to the process (see ``model.randomness``).
 
-A half is updated when its gradients are on their way, not before: the client need not wait for that, nor for
-the gradients of the half's weights while it has the server to itself. Until these are made, a step's memory
-is held (``train.backward`` says how much), so one session at a time has them wait.
+A step's gradients go out before the half is updated (``answer_first``), unless that is switched off.
 """
 
-import asyncio
 import copy
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,11 +22,11 @@ from cutwater.base.errors import EngineError
 from cutwater.execute.emulate import Pacer
 from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.values import Profile
-from cutwater.serve.answer_first import PromptSide
+from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import Delivery, Lane, ShareScheduler
-from cutwater.stream.server_half import Session, SessionRecord, StepResult
+from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.session import Job, State, Task
-from cutwater.train.step import ServerSide, Tensors
+from cutwater.train.step import ServerSide, Tensors, Watch
 
 
 @dataclass(frozen=True)
@@ -60,16 +55,17 @@ class Trained:
 
 
 @dataclass
-class _Room:
-    """A session's place at the server."""
+class _Training:
+    """A session in training at the server."""
 
     task: Task
     state: State
     """The global weights, shared by all sessions of the round."""
     lane: Lane
-    side: PromptSide | None = None
-    updated: Future[None] | None = None
-    """The update after the last step; done when the next one runs, as both take turns in one lane."""
+    side: ServerSide | None = None
+    """w^S, once its first mini-batch has come."""
+    first: AnswerFirst | None = None
+    """The same, where it answers first."""
     stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     loss: float = 0.0
     steps: int = 0
@@ -79,23 +75,42 @@ class _Room:
     flops: float = 0.0
     seconds: float = 0.0
 
+    def close(self) -> Delivery:
+        """Give up its place and what it holds."""
+        if self.first is not None:
+            self.first.give_up()
+        return self.lane.close()
+
 
 class Hosting:
-    """The server's half for all sessions of a run, as the stream calls it."""
+    """Trains the server's halves of all sessions of a run, as the stream's ``Trainer``.
 
-    def __init__(self, job: Job, profile: Profile, compute: float, *, emulate: bool = False) -> None:
+    An emulated server never answers first: all of a step happens within the time that it is said to take.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        profile: Profile,
+        compute: float,
+        *,
+        emulate: bool = False,
+        answer_first: bool = True,
+    ) -> None:
         device = next((t.device for t in job.model.module.state_dict().values()), None)
         self._job, self._profile, self._device = job, profile, device
         self._compute = compute
         self._pacer = Pacer() if emulate else None
-        self._rooms: dict[str, _Room] = {}
+        self._holders: set[AnswerFirst] | None = set() if answer_first and not emulate else None
+        """Who holds a step's memory after its answer; None if nobody answers first."""
+        self._sessions: dict[str, _Training] = {}
         self._done: dict[str, Trained] = {}
-        self._shares = ShareScheduler("cpu" if device is None else str(device))
+        self._shares = ShareScheduler("cpu" if device is None else str(device), before=_compute_alone)
 
     def expect(self, session: str, task: Task, share: float, state: State) -> None:
         """Make room for a session before its ticket is handed out."""
         # Where the server's part costs no FLOPs, the plan gives it no share; it takes its turn all the same.
-        self._rooms[session] = _Room(task, state, self._shares.lane(session, max(share, 1.0)))
+        self._sessions[session] = _Training(task, state, self._shares.lane(session, max(share, 1.0)))
 
     def collect(self, session: str) -> Trained:
         """What a session that is over has left; asked for once."""
@@ -105,104 +120,94 @@ class Hosting:
         return trained
 
     def forget(self, session: str) -> None:
-        """Give up a session's room, if it still has one."""
-        room = self._rooms.pop(session, None)
+        """Give up a session, if it is still there, and what it left."""
+        training = self._sessions.pop(session, None)
         self._done.pop(session, None)
-        if room is not None:
-            room.lane.close()
+        if training is not None:
+            training.close()
 
     @property
     def open(self) -> int:
         """Sessions that hold a model."""
-        return sum(room.side is not None for room in list(self._rooms.values()))
+        return sum(training.side is not None for training in list(self._sessions.values()))
 
     def close(self) -> None:
         """Stop computing."""
         self._shares.close()
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        """See :class:`cutwater.stream.server_half.ServerHalf`."""
-        room = self._rooms.get(session.id)
-        if room is None:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+        """See :class:`cutwater.stream.trainer.Trainer`."""
+        training = self._sessions.get(session.id)
+        if training is None:
             raise EngineError(f"client {session.client!r} has no session here")
         cut = self._profile.cuts[session.cut - 1]
         flops = (cut.server_forward_flops + cut.server_backward_flops) * len(labels)
         began = time.monotonic()
         # A half may have no arithmetic that counts (a last layer that only reshapes), yet takes its turn.
-        result = await room.lane.run(
-            lambda: self._step(room, number, smashed, labels, flops), max(flops, 1.0)
+        result = await training.lane.run(
+            lambda: self._step(training, number, smashed, labels, flops), max(flops, 1.0)
         )
-        room.seconds += time.monotonic() - began
+        training.seconds += time.monotonic() - began
         return result
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
-        """See :class:`cutwater.stream.server_half.ServerHalf`."""
-        room = self._rooms.pop(session.id, None)
-        if room is None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
+        """See :class:`cutwater.stream.trainer.Trainer`."""
+        training = self._sessions.pop(session.id, None)
+        if training is None:
             return
+        side, first = training.side, training.first
         try:
-            if room.updated is not None and record.failure is None:
-                await asyncio.wrap_future(room.updated)
+            if first is not None and record.failure is None:
+                await first.updated()
         finally:
-            delivery = room.lane.close()
-        if room.side is None or record.failure is not None:
+            delivery = training.close()
+        if side is None or record.failure is not None:
             return
         self._done[session.id] = Trained(
-            state=room.side.server.half.state_dict(),
-            loss=room.loss / room.samples,
-            steps=room.steps,
-            samples=room.samples,
-            bytes_up=room.up,
-            bytes_down=room.down,
-            flops=room.flops,
-            seconds=room.seconds,
+            state=side.half.state_dict(),
+            loss=training.loss / training.samples,
+            steps=training.steps,
+            samples=training.samples,
+            bytes_up=training.up,
+            bytes_down=training.down,
+            flops=training.flops,
+            seconds=training.seconds + (first.seconds_after if first is not None else 0.0),
             delivery=delivery,
         )
 
-    def _step(self, room: _Room, number: int, smashed: Tensors, labels: Tensor, flops: float) -> StepResult:
-        """Stages 3 and 4 but for the update, in the thread that computes."""
+    def _step(
+        self, training: _Training, number: int, smashed: Tensors, labels: Tensor, flops: float
+    ) -> StepResult:
+        """Stages 3 and 4, in the thread that computes; the update is left for later if it answers first."""
         began = time.monotonic()
-        _compute_alone()
-        if room.updated is not None:
-            room.updated.result(timeout=0)  # raises what went wrong; it is done, as steps come one by one
-        side = room.side or self._furnish(room)
-        room.stages.clear()
+        side = training.side or self._furnish(training)
+        training.stages.clear()
         moved = tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in smashed)
-        reply = side.differentiate(number, moved, labels.to(self._device), alone=self._has_device(room))
-        room.loss += reply.loss * len(labels)
-        room.steps, room.samples = room.steps + 1, room.samples + len(labels)
-        room.up += tensor_bytes((*smashed, labels))
-        room.down += tensor_bytes(reply.gradients)
-        room.flops += flops
+        targets, first, lane = labels.to(self._device), training.first, training.lane
+        if first is None:
+            reply, rest = side.step(number, moved, targets), None
+        else:
+            reply = first.differentiate(number, moved, targets, alone=lane.alone)
+            rest = partial(first.update_in, lane)
+        training.loss += reply.loss * len(labels)
+        training.steps, training.samples = training.steps + 1, training.samples + len(labels)
+        training.up += tensor_bytes((*smashed, labels))
+        training.down += tensor_bytes(reply.gradients)
+        training.flops += flops
         if self._pacer is not None:
-            side.update()  # within the time that the emulated server takes
             self._pacer.hold(flops / self._compute, time.monotonic() - began)
-        update = partial(self._update, room) if self._pacer is None else None
-        return StepResult(reply.gradients, reply.loss, dict(room.stages), reply.unused, update)
+        return StepResult(reply.gradients, reply.loss, dict(training.stages), reply.unused, rest)
 
-    def _update(self, room: _Room) -> None:
-        """The rest of stage 4."""
-        room.updated = room.lane.follow(partial(self._finish, room))
-
-    def _finish(self, room: _Room) -> None:
-        assert room.side is not None
-        began = time.monotonic()
-        _compute_alone()
-        room.side.update()
-        room.seconds += time.monotonic() - began
-
-    def _has_device(self, room: _Room) -> bool:
-        """Whether a session may take its time, and a step's memory, once its answer is out."""
-        sides = [each.side for each in list(self._rooms.values()) if each.side is not None]
-        return room.lane.alone and not any(side.server.holds_graph for side in sides)
-
-    def _furnish(self, room: _Room) -> PromptSide:
-        half = copy.deepcopy(self._job.split(room.task.cut).server)
-        half.load_state_dict({name: room.state[name] for name in half.state_dict()}, strict=True)
-        optimizer = self._job.optimizer(room.task.lr)
-        side = ServerSide(half, optimizer, room.task.seed, self._job.loss, _watch(room.stages))
-        room.side = PromptSide(side)
-        return room.side
+    def _furnish(self, training: _Training) -> ServerSide:
+        task = training.task
+        half = copy.deepcopy(self._job.split(task.cut).server)
+        half.load_state_dict({name: training.state[name] for name in half.state_dict()}, strict=True)
+        optimizer = self._job.optimizer(task.lr)
+        side = ServerSide(half, optimizer, task.seed, self._job.loss, _watch(training.stages))
+        training.side = side
+        if self._holders is not None:
+            training.first = AnswerFirst(side, self._holders)
+        return side
 
 
 def _compute_alone() -> None:
@@ -213,7 +218,7 @@ def _compute_alone() -> None:
     torch.set_num_threads(1)
 
 
-def _watch(stages: dict[str, float]) -> Callable[[str], Any]:
+def _watch(stages: dict[str, float]) -> Watch:
     @contextmanager
     def watch(stage: str) -> Iterator[None]:
         began = time.monotonic()

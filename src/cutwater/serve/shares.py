@@ -76,9 +76,16 @@ def _cuda_devices() -> str:
 class ShareScheduler:
     """One device and the thread that works on it; sessions take turns by their shares."""
 
-    def __init__(self, device: str = "cpu", *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        device: str = "cpu",
+        *,
+        before: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.device = device
-        self._settle, self._clock = _finish_on(device), clock
+        self._before, self._settle, self._clock = before, _finish_on(device), clock
+        """What is done before and after each piece, in the thread that carries it out."""
         self._queue: FairQueue[_Piece] = FairQueue()
         self._following: deque[tuple[Lane, _Piece]] = deque()
         self._lanes: dict[str, Lane] = {}
@@ -167,6 +174,7 @@ class ShareScheduler:
         """Do a lane's work on the device, which it has taken, and book it."""
         started = self._clock()
         try:
+            self._before()
             result = work()
             self._settle()
             return result

@@ -3,18 +3,21 @@
 Flower carries a round (plans, weights, results); a mini-batch needs milliseconds, so it travels here.
 From the wire upwards:
 
-    frames      one gRPC message: typed, versioned, checksummed
-    tensors     what the plan expects of a message, and tensors as raw bytes
-    messages    a step or a reply as a run of frames, checked before anything is allocated
-    ticket      who may open which session, bound to run, round, client and cut
-    tls         the server's own certificate, pinned by the ticket
-    limits      caps, keepalive and the gRPC options they become
-    half        the server's half of the model, as the stream sees it
-    session     a session's state at the server: every step takes effect exactly once
-    service     what the server does with a connection
-    server      the grpc.aio server, in a thread of its own
-    line        one connection of a device, driven by the thread that trains
-    client      the blocking end for a device
+    frames        one gRPC message: typed, versioned, checksummed
+    tensors       what the plan expects of a message, and tensors as raw bytes
+    messages      a step or a reply as a run of frames, checked before anything is allocated
+    ticket        who may open which session, bound to run, round, client and cut
+    tls           the server's own certificate, pinned by the ticket
+    limits        caps, keepalive and the gRPC options they become
+    trainer       whoever trains the server's halves, as the stream sees it
+    exactly_once  a session's state at the server: every step takes effect exactly once
+    service       what the server does with a connection
+    server        the grpc.aio server, in a thread of its own
+    connection    one connection of a device: the fast call where grpcio has it, else the plain one
+    fast_call     driven by the thread that trains, through gRPC's core
+    plain_call    by gRPC's public interface
+    call_end      what the end of either means
+    client        the blocking end for a device
 """
 
 from importlib.util import find_spec

@@ -15,7 +15,8 @@ from typing import TypeVar
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.connection import Line, LostError
+from cutwater.stream.call_end import LostError
+from cutwater.stream.connection import Connection, connect
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import Kind
 from cutwater.stream.limits import Limits
@@ -47,7 +48,7 @@ class StreamClient:
         self._ticket, self._expect, self._client = ticket, expect, client
         self._limits = limits or Limits()
         self._nonce, self._attempt, self._have = secrets.token_bytes(16), 0, 0
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._closed = threading.Event()
         self._deadline = time.monotonic() + ticket.claims.session_seconds
         self._packer = Packer(expect.at_server())
@@ -102,12 +103,12 @@ class StreamClient:
 
     def _exchange(self, packed: Packed, rows: int, want: Kind) -> Message:
         def once() -> Message:
-            line, assembler = self._connected(), self._assembler(rows)
-            if packed.kind is not Kind.STEP or line.received == packed.step:
-                line.send(packed)
-                line.received = packed.step + 1
+            connection, assembler = self._connected(), self._assembler(rows)
+            if packed.kind is not Kind.STEP or connection.received == packed.step:
+                connection.send(packed)
+                connection.received = packed.step + 1
             assembler.make_room()
-            return line.receive(assembler)
+            return connection.receive(assembler)
 
         reply = self._persist(once, self._deadline)
         if reply.kind is not want or reply.step != packed.step:
@@ -130,9 +131,9 @@ class StreamClient:
                 self._hang_up()
                 raise
 
-    def _connected(self) -> Line:
-        if self._line is not None:
-            return self._line
+    def _connected(self) -> Connection:
+        if self._connection is not None:
+            return self._connection
         if self._closed.is_set():
             raise EngineError("the stream's client is closed: use it inside its with block")
         left = self._deadline - time.monotonic()
@@ -141,22 +142,22 @@ class StreamClient:
             raise RefusedError(Status.DEADLINE_EXCEEDED, reason)
         self._attempt += 1
         metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self._have)
-        self._line = line = Line(self._ticket, self._limits, metadata, left)
+        self._connection = connection = connect(self._ticket, self._limits, metadata, left)
         if self._closed.is_set():  # meanwhile, by another thread
             self._hang_up()
             raise EngineError("the stream's client is closed: use it inside its with block")
-        welcome = line.receive(self._assembler(1))
+        welcome = connection.receive(self._assembler(1))
         if welcome.kind is not Kind.WELCOME or welcome.step not in (self._have, self._have + 1):
             raise invalid(
                 f"the server says that {welcome.step} steps have arrived, but {self._have} were answered"
             )
-        line.received = welcome.step
-        return line
+        connection.received = welcome.step
+        return connection
 
     def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
         # Half a message of a lost connection must not meet the next one's.
         self._assemblers.clear()
 

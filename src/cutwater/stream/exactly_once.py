@@ -22,20 +22,20 @@ from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import Kind
 from cutwater.stream.messages import UNUSED, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
-from cutwater.stream.server_half import ServerHalf, Session, SessionRecord, StepResult
 from cutwater.stream.ticket import Claims, Opening
+from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult, Trainer
 
 log = logging.getLogger(__name__)
 
 
-class Hosted:
+class HostedSession:
     """One session; lives in the server's event loop alone, so nothing here needs a lock."""
 
     def __init__(
-        self, claims: Claims, expect: Expectation, half: ServerHalf, clock: Callable[[], float]
+        self, claims: Claims, expect: Expectation, trainer: Trainer, clock: Callable[[], float]
     ) -> None:
-        self.claims, self.expect, self._half, self._clock = claims, expect, half, clock
-        self.session = Session(claims.id, claims.run, claims.round, claims.client, claims.cut)
+        self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
+        self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
         self.received = self.applied = self.samples = self.bytes_up = self.bytes_down = 0
         self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
@@ -45,7 +45,7 @@ class Hosted:
         self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
-        self._line: asyncio.Future[RefusedError] | None = None
+        self._ending: asyncio.Future[RefusedError] | None = None
         self._answer: asyncio.Future[Packed | None] | None = None
         self._busy: asyncio.Task[Any] | None = None
         self._rest: Callable[[], object] | None = None
@@ -61,8 +61,8 @@ class Hosted:
         self._nonce, self._attempt = opening.nonce, opening.attempt
         self._openings += 1
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
-        self._line = asyncio.get_running_loop().create_future()
-        return self._line
+        self._ending = asyncio.get_running_loop().create_future()
+        return self._ending
 
     def _check_opening(self, opening: Opening) -> None:
         if self.failure is not None:
@@ -84,8 +84,8 @@ class Hosted:
             )
 
     def _dismiss(self, refusal: RefusedError) -> None:
-        if self._line is not None and not self._line.done():
-            self._line.set_result(refusal)
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(refusal)
 
     # Steps
 
@@ -134,7 +134,7 @@ class Hosted:
             smashed[place].requires_grad_()
         number, started = message.step, self._clock()
         try:
-            result = await self._half.step(self.session, number, tuple(smashed), labels)
+            result = await self._trainer.step(self.session, number, tuple(smashed), labels)
             seconds = self._clock() - started
             if not math.isfinite(result.loss):
                 raise self._diverged(number, smashed, result.loss)
@@ -223,7 +223,7 @@ class Hosted:
             await asyncio.shield(self._answer)
             self._answer = None
         try:
-            await self._half.closed(self.session, self.record())
+            await self._trainer.closed(self.session, self.record())
         except Exception:
             log.exception("the server's half failed to close %s", self.session)
             reason = "the server's half failed at the end of the session; see its log"

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import grpc
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.exactly_once import Hosted
+from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.limits import Limits
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.server_half import ServerHalf, SessionRecord
 from cutwater.stream.service import Service
 from cutwater.stream.ticket import Claims, Ticket, TicketKey
 from cutwater.stream.tls import Certificate
+from cutwater.stream.trainer import SessionRecord, Trainer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class StreamServer:
 
     def __init__(
         self,
-        half: ServerHalf,
+        trainer: Trainer,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -53,7 +53,7 @@ class StreamServer:
         self.limits = limits or Limits()
         self.certificate = certificate or Certificate.self_signed()
         self._key = key or TicketKey()
-        self._service = Service(half, self._key, self.limits, clock)
+        self._service = Service(trainer, self._key, self.limits, clock)
         self._host, self._port, self._advertise = host, port, advertise or host
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: Future[int] = Future()
@@ -123,7 +123,7 @@ class StreamServer:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def _hosted(self, ticket: Ticket) -> Hosted:
+    def _hosted(self, ticket: Ticket) -> HostedSession:
         hosted = self._service.hosted.get(ticket.claims.id)
         if hosted is None:
             raise EngineError(f"ticket {ticket.claims.id} is not one of this server's, or was revoked")
@@ -137,9 +137,11 @@ class StreamServer:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _host_session(self, claims: Claims, expect: Expectation) -> None:
-        self._service.hosted[claims.id] = Hosted(claims, expect, self._service.half, self._service.clock)
+        self._service.hosted[claims.id] = HostedSession(
+            claims, expect, self._service.trainer, self._service.clock
+        )
 
-    async def _drop(self, hosted: Hosted, reason: str) -> SessionRecord:
+    async def _drop(self, hosted: HostedSession, reason: str) -> SessionRecord:
         hosted.fail(RefusedError(Status.ABORTED, reason))
         record = await hosted.ended()
         self._service.hosted.pop(hosted.claims.id, None)

@@ -17,19 +17,25 @@ from torch.optim import Optimizer
 from cutwater.base.errors import RunError
 from cutwater.base.usercode import find
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
-from cutwater.train.backward import backward_first
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 Tensors = tuple[Tensor, ...]
-Watch = Callable[[str], AbstractContextManager[Any]]
+Backward = Callable[[Tensor, Sequence[Tensor]], object]
+"""Goes back from a loss, at least as far as the tensors whose gradients somebody waits for."""
+Watch = Callable[[str], AbstractContextManager[object]]
 """Given the name of a stage, a context that is open while the stage runs (a stopwatch, say)."""
 
 
-def no_watch(stage: str) -> AbstractContextManager[Any]:
+def no_watch(stage: str) -> AbstractContextManager[object]:
     """Watch nothing."""
     return nullcontext()
+
+
+def backward_in_one_go(value: Tensor, wanted: Sequence[Tensor]) -> None:
+    """All gradients, as torch has them."""
+    torch.autograd.backward(value)
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,6 @@ class ServerSide(_Side):
     ) -> None:
         super().__init__(half, optimizer, seed, watch)
         self.loss = loss
-        self._rest: Callable[[], None] | None = None
 
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
         """Stages 3 and 4: forward (eq. (6)), backward and update (eq. (7))."""
@@ -126,12 +131,10 @@ class ServerSide(_Side):
         self.update()
         return reply
 
-    def differentiate(self, step: int, smashed: Tensors, labels: Tensor, *, first: bool = False) -> Reply:
-        """Stages 3 and 4 up to the update.
-
-        ``first``: only as far as the client waits for it. The gradients of the weights are then left to
-        :meth:`update`, where that gives the same bits (see ``train.backward``).
-        """
+    def differentiate(
+        self, step: int, smashed: Tensors, labels: Tensor, backward: Backward = backward_in_one_go
+    ) -> Reply:
+        """Stages 3 and 4 up to the update; ``backward`` may leave out what the reply does not need."""
         wanted = [tensor for tensor in smashed if tensor.requires_grad]
         with self.watch("server_forward"):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
@@ -139,25 +142,14 @@ class ServerSide(_Side):
             inputs = tuple(tensor.clone() for tensor in smashed)
             value = self._loss(step, self.loss, labels, inputs[0] if len(inputs) == 1 else inputs)
         with self.watch("server_backward"):
-            if first:
-                self._rest = backward_first(value, wanted)
-            else:
-                torch.autograd.backward(value)
+            backward(value, wanted)
         unused = tuple(place for place, tensor in enumerate(wanted) if tensor.grad is None)
         return Reply(tuple(map(_gradient, wanted)), float(value.detach()), unused)
 
     def update(self) -> None:
         """The rest of stage 4, due before the next step."""
         with self.watch("server_backward"):
-            rest, self._rest = self._rest, None
-            if rest is not None:
-                rest()
             self._update()
-
-    @property
-    def holds_graph(self) -> bool:
-        """Whether the last step still takes the memory of its backward pass."""
-        return self._rest is not None
 
 
 def train_step(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
 from cutwater.model.discover.recorded_outputs import ForgottenError, Recalled
 from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
 
@@ -159,44 +160,3 @@ def _replace_forward(block: nn.Module, path: str, recorder: Recorder) -> None:
     # Hooks run where the block runs; left here they would be traced as well.
     for name, value in hooks.items():
         block.__dict__[name] = type(value)()
-
-
-@contextmanager
-def autograd_functions_kept(
-    keep: Callable[[type[torch.autograd.Function], Any, Any], tuple[bool, Any]],
-) -> Iterator[None]:
-    """While open, ``keep`` may stand in for a call of an autograd function: (whether it does, the result)."""
-    original = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
-        kept, value = keep(cls, args, kwargs)
-        if kept:
-            return value
-        with _restored(original):
-            return cls.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
-
-
-@contextmanager
-def _restored(original: Any) -> Iterator[None]:
-    replaced = torch.autograd.Function.__dict__["apply"]
-    torch.autograd.Function.apply = original  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = replaced  # type: ignore[method-assign]
-
-
-def as_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``cls.apply`` as a function with a name, as a graph wants it."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return cls.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    call.__name__ = cls.__name__
-    return call

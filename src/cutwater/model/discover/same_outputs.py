@@ -1,5 +1,6 @@
 """A traced model is only used if it computes what the model computes, bit for bit."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,12 +10,14 @@ from torch import Tensor, nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.example import Example
+from cutwater.model.discover.own_functions import functions_behind
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
 from cutwater.model.graph.nested import tensors_in
 from cutwater.model.graph.program import Forward
 
 Result = dict[str, Tensor | None]
 
+_OWN = "backward of "
 ROUNDING = 1e-4
 """How far a result may lie from another kernel's, relative to its size."""
 
@@ -31,7 +34,7 @@ def verify(
     *,
     blind: bool = False,
 ) -> bool:
-    """Compare traced forwards with the model's own: outputs, running statistics and gradients.
+    """Compare traced forwards with the model's own: outputs, running statistics, gradients and own backwards.
 
     Both draw from the same generator, so dropout has to agree as well. The answer is whether all bits are the
     same; the same function by another of torch's kernels differs by rounding. More than that is an error. A
@@ -68,6 +71,8 @@ def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool
             learned = {name: p for name, p in module.named_parameters() if p.requires_grad}
             found = torch.autograd.grad(loss, list(learned.values()), allow_unused=True)
             result |= {f"gradient of {name}": g for name, g in zip(learned, found, strict=True)}
+            calls = Counter(functions_behind(outputs))
+            result |= {f"{_OWN}{name}": torch.tensor(float(count)) for name, count in calls.items()}
     return result
 
 
@@ -79,6 +84,10 @@ def _loss(outputs: Sequence[Tensor]) -> Tensor | None:
 
 def _compare(result: Result, expected: Result, where: str) -> bool:
     """Whether results are equal; an error if they are further apart than rounding."""
+    for name in expected:
+        # It may make no difference to the example, yet to others: one that clips what is large, say.
+        if name.startswith(_OWN) and result.get(name) != expected[name]:
+            raise MismatchError(f"the {name}, an autograd function of its own, is lost {where}")
     if result.keys() != expected.keys():
         raise MismatchError(f"the traced forward returns something else {where}")
     exact = True

@@ -11,8 +11,8 @@ import torch
 from torch import fx, nn
 from torch.fx.proxy import TraceError
 
-from cutwater.model.discover.block_operators import as_function, autograd_functions_kept
 from cutwater.model.discover.example import Example
+from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from cutwater.train import backward
-from cutwater.train.backward import backward_first
+from cutwater.serve import two_part_backward
+from cutwater.serve.two_part_backward import backward_first
 
 
 class Residual(nn.Module):
@@ -136,9 +136,11 @@ def assert_same(found, wanted):
             assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["graph as known", "another graph"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-def test_two_parts_give_the_bits_of_one_go(name, dtype):
+def test_two_parts_give_the_bits_of_one_go(name, dtype, known, monkeypatch):
+    monkeypatch.setattr(two_part_backward, "IN_TWO_PARTS", known)
     torch.manual_seed(1)
     half = LAYERS[name]().to(dtype)
     x = torch.randn(5, 4, 4, 4, dtype=dtype, requires_grad=True)
@@ -241,7 +243,7 @@ def test_what_is_noted_for_later_is_bounded(monkeypatch):
         (sizes[1] + sizes[2] - 1, [3]),
         (sizes[2] - 1, []),
     ):
-        monkeypatch.setattr(backward, "_MOST_NOTED", most)
+        monkeypatch.setattr(two_part_backward, "_MOST_NOTED", most)
         x.grad = None
         half.zero_grad()
         rest = backward_first(F.log_softmax(half(x.clone()).flatten(1), 1).square().mean(), [x])
@@ -273,3 +275,33 @@ def test_what_hangs_on_a_weight_is_called_once():
 def test_a_value_that_depends_on_nothing_is_refused_as_by_torch():
     with pytest.raises(RuntimeError, match="does not require grad"):
         backward_first(torch.ones(()), [])
+
+
+def test_this_torch_makes_the_graph_that_is_known():
+    assert two_part_backward.IN_TWO_PARTS
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("_APART", frozenset({"ConvolutionBackward1", "AddmmBackward1"})),
+        ("_APART", frozenset({"ConvolutionBackward0"})),
+        ("_LEAF", "AccumulateGradient"),
+        ("_TRANSPOSE", "TransposeBackward0"),
+    ],
+)
+def test_a_torch_with_other_names_is_found_out_and_does_all_in_one_go(monkeypatch, name, other):
+    monkeypatch.setattr(two_part_backward, name, other)
+    assert not two_part_backward._works()
+
+
+def test_a_torch_whose_nodes_say_nothing_of_their_inputs_is_found_out(monkeypatch):
+    monkeypatch.setattr(two_part_backward._Due, "bytes", lambda due: due.node._no_such_thing)
+    assert not two_part_backward._works()
+
+
+def test_with_another_graph_all_is_done_in_one_go(monkeypatch):
+    monkeypatch.setattr(two_part_backward, "IN_TWO_PARTS", False)
+    conv, x = nn.Conv2d(4, 4, 3), torch.randn(2, 4, 4, 4, requires_grad=True)
+    assert backward_first(conv(x).sum(), [x]) is None
+    assert conv.weight.grad is not None

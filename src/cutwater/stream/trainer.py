@@ -1,4 +1,4 @@
-"""The server's half of the model as the stream sees it: what it is asked, what it answers, how it went."""
+"""Who trains the server's halves, as the stream sees it: what it is asked, what it answers, how it went."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from cutwater.train.step import Tensors
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Who is being trained with: what the server's half is told at every step."""
+class SessionInfo:
+    """Which session a step belongs to."""
 
     id: str
     run: str
@@ -23,7 +23,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the server's half makes of a step."""
+    """What a trainer makes of a step."""
 
     gradients: Tensors
     """G, one for each expected gradient; kept for a resend until the next step, so not to be written to."""
@@ -40,7 +40,7 @@ class StepResult:
 class SessionRecord:
     """How a session went."""
 
-    session: Session
+    session: SessionInfo
     steps: int
     """Steps that took effect."""
     samples: int
@@ -54,15 +54,15 @@ class SessionRecord:
     """Why it did not finish, if it did not."""
 
 
-class ServerHalf(Protocol):
-    """The server's half of the model, for all sessions; called in the server's event loop."""
+class Trainer(Protocol):
+    """Trains the server's halves of all sessions; called in the server's event loop."""
 
-    async def step(self, session: Session, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
         """Forward, backward and update (eqs. (6), (7)). Blocking work belongs into a queue, not here.
 
         Called once for each number, in order. The smashed tensors require gradients where they are expected.
         They may be kept, but not written to: they lie in what arrived.
         """
 
-    async def closed(self, session: Session, record: SessionRecord) -> None:
+    async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         """The session is over, one way or another; called once, after its last step has returned."""

@@ -9,16 +9,19 @@ same computation as in one go: the bits are the same.
 It takes memory (the graph and what was noted stay until the second part is done; of the latter, a bounded
 amount) and some more time, because a node prepares its operands twice: good for a server that would wait
 otherwise, bad for one that is busy.
+
+It knows the names of autograd's nodes and asks them for what is not public. Whether they are as expected is
+tried on a small graph when this is imported (:data:`IN_TWO_PARTS`); if not, all is done in one go.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
-from torch.autograd.graph import GradientEdge
+from torch.nn import functional
 
 Node = Any
 """Of autograd's graph."""
@@ -71,11 +74,15 @@ def backward_first(value: Tensor, wanted: Sequence[Tensor]) -> Callable[[], None
 
     None if there is no rest.
     """
-    graph = _survey(value.grad_fn)
+    graph = _survey(value.grad_fn) if IN_TWO_PARTS else None
     dues = _dues(graph, wanted) if graph is not None else []
     if graph is None or not dues:
         torch.autograd.backward(value)
         return None
+    return _first_part(value, graph, dues)
+
+
+def _first_part(value: Tensor, graph: _Graph, dues: list[_Due]) -> Callable[[], None]:
     late = {id(weight) for due in dues for weight in due.weights}
     now = [leaf for leaf in graph.leaves.values() if id(leaf) not in late]
     for due in dues:
@@ -87,7 +94,8 @@ def backward_first(value: Tensor, wanted: Sequence[Tensor]) -> Callable[[], None
 def _settle(dues: list[_Due]) -> None:
     while dues:
         node, weights, came = dues.pop()  # and what it holds goes with it
-        given = [(GradientEdge(node, place), each) for place, each in enumerate(came) if each is not None]
+        edge = partial(torch.autograd.graph.GradientEdge, node)
+        given = [(edge(place), each) for place, each in enumerate(came) if each is not None]
         if given:
             edges, gradients = zip(*given, strict=True)
             torch.autograd.backward(edges, gradients, inputs=weights)
@@ -106,7 +114,7 @@ def _survey(root: Node | None) -> _Graph | None:
             else:
                 before[each] = [node]
                 found.append(each)
-    if any(isinstance(node, BackwardCFunction) for node in found):
+    if any(isinstance(node, torch.autograd.function.BackwardCFunction) for node in found):
         return None
     leaves = {node: node.variable for node in found if not behind[node] and type(node).__name__ == _LEAF}
     return _Graph(behind, before, leaves)
@@ -143,3 +151,32 @@ def _affordable(dues: list[_Due]) -> list[_Due]:
         chosen.append(due)
         left -= size
     return chosen
+
+
+def _small_graph() -> tuple[list[Tensor], Tensor]:
+    """Leaves, the first of which is waited for, and what a convolution and a linear layer make of them."""
+    sizes = ((1, 2, 3), (2, 2, 2), (3, 4), (3,))
+    leaves = [torch.full(size, 0.5, dtype=torch.float64, requires_grad=True) for size in sizes]
+    x, kernel, weight, bias = leaves
+    return leaves, functional.linear(functional.conv1d(x, kernel).flatten(1), weight, bias).square().sum()
+
+
+def _works() -> bool:
+    """Whether all weights of the small graph can wait, and have the gradients of one go in the end."""
+    try:
+        (x, *weights), value = _small_graph()
+        graph = _survey(value.grad_fn)
+        assert graph is not None
+        rest = _first_part(value, graph, _dues(graph, [x]))
+        waiting = x.grad is not None and all(weight.grad is None for weight in weights)
+        rest()
+        others, value = _small_graph()
+        torch.autograd.backward(value)
+        pairs = [(one.grad, other.grad) for one, other in zip([x, *weights], others, strict=True)]
+        return waiting and all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs)
+    except Exception:  # whatever another release of torch does otherwise
+        return False
+
+
+IN_TWO_PARTS = _works()
+"""Whether this release of torch makes the graph that is known here."""

@@ -1,0 +1,94 @@
+"""A connection of a device by gRPC's public, blocking interface: slower than ``fast_call``, with any grpcio.
+
+gRPC takes what is to be sent from an iterator, in a thread of its own, and hands over what arrives from
+another.
+"""
+
+import threading
+
+import grpc
+
+from cutwater.stream.call_end import CallEnd
+from cutwater.stream.limits import METHOD, Limits
+from cutwater.stream.messages import Assembler, Message, Packed
+from cutwater.stream.ticket import Metadata
+
+
+class PlainCall:
+    """See :class:`cutwater.stream.connection.Connection`."""
+
+    def __init__(self, channel: grpc.Channel, limits: Limits, metadata: Metadata, seconds: float) -> None:
+        self._channel, self._frame_bytes = channel, limits.frame_bytes
+        self._outbox = _Outbox()
+        self._call = channel.stream_stream(METHOD)(self._outbox, metadata=metadata, timeout=seconds)
+        if not self._call.add_callback(self._outbox.close):
+            self._outbox.close()
+        self.received = 0
+
+    def send(self, packed: Packed) -> None:
+        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
+        for frame in packed.frames(self._frame_bytes):
+            if not self._outbox.put(frame):
+                return
+
+    def receive(self, assembler: Assembler) -> Message:
+        """The next message, when it is there."""
+        while True:
+            message = assembler.feed(self._frame())
+            if message is not None:
+                return message
+
+    def close(self) -> None:
+        """Hang up; whoever waits for a message is told that the connection is lost."""
+        self._outbox.close()
+        self._call.cancel()
+        self._channel.close()
+
+    def _frame(self) -> bytes:
+        try:
+            frame: bytes = next(self._call)
+            return frame
+        except StopIteration:
+            end = CallEnd("OK", "", ())
+        except grpc.RpcError:
+            call = self._call
+            metadata = tuple((name, value) for name, value in call.trailing_metadata() or ())
+            end = CallEnd(call.code().name, call.details() or "", metadata)
+        raise end.verdict()
+
+
+class _Outbox:
+    """The frame that gRPC takes next: none is made further ahead than one is taken."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._frame: bytes | None = None
+        self._closed = False
+
+    def put(self, frame: bytes) -> bool:
+        """Hand a frame over, once the one before was taken; whether there is anybody to take it."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._frame is None or self._closed)
+            if self._closed:
+                return False
+            self._frame = frame
+            self._turn.notify_all()
+            return True
+
+    def close(self) -> None:
+        """There is nothing more to take, or nobody to take it."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+
+    def __iter__(self) -> "_Outbox":
+        return self
+
+    def __next__(self) -> bytes:
+        with self._turn:
+            self._turn.wait_for(lambda: self._frame is not None or self._closed)
+            frame, self._frame = self._frame, None
+            if frame is None or self._closed:
+                raise StopIteration
+            self._turn.notify_all()
+            return frame
