@@ -5,8 +5,8 @@ import sys
 import pytest
 from small_study import small_study
 
-from cutwater.execute.local import run
 from cutwater.base.errors import RunError
+from cutwater.execute.local import run
 from cutwater.runs.tensorboard import TensorBoard
 
 
