@@ -87,6 +87,7 @@ def write_run(
         "planner": planner,
         "seed": seed,
         "engine": "local",
+        "server_compute": problem.server.compute,
         "versions": versions,
     }
     write_json(folder / "run.json", document("cutwater.run", 1, body))

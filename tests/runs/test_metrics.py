@@ -103,7 +103,7 @@ def test_a_damaged_line_in_the_middle_is_named(path):
         row(2, clients="c1"),
         row(2, clients=[1]),
         row(2, failed=True),
-        row(0),
+        row(-1),
     ],
 )
 def test_a_whole_line_that_lacks_fields_or_has_others_than_they_should_be_is_named(path, damaged):

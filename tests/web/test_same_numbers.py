@@ -91,13 +91,12 @@ def test_damage_is_told_and_no_command_falls_over_it(made, tmp_path, command):
     file.write_text(json.dumps(body))
     with (folder / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"round": 3, "accuracy": NaN}\nnonsense\n')
-    (folder / "plans" / "00001.json").unlink()
-    (folder / "plans" / "00001.json").mkdir()
+    (folder / "measured" / "00001.json").mkdir(parents=True)
     done = CliRunner().invoke(app, [command, str(folder)])
     assert done.exit_code == 0, done.output
     assert "\x1b[2J" not in done.output
     if command != "report":
         assert "line 3 of metrics.jsonl is left out" in done.stderr
     notes = [*asked("report", folder)["runs"][0]["notes"]]
-    for words in ("line 3 of metrics", "line 4 of metrics", "smashed_upload", "plans/00001.json"):
+    for words in ("line 3 of metrics", "line 4 of metrics", "smashed_upload", "measured/00001.json"):
         assert any(words in note for note in notes)

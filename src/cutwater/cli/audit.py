@@ -60,7 +60,7 @@ def show(found: "Audit") -> None:
     for client in last.clients:
         if not client.done:
             console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
-    if any(client.measured.model_timed is False for client in last.clients):
+    if any(client.model_timed is False for client in last.clients):
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:
         console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
@@ -95,11 +95,11 @@ def _row(client: "ClientRound") -> list[str]:
     cells = [escape(client.name), str(client.cut), _pair(client.planned_seconds, client.actual_seconds)]
     for title, phases in GROUPS.items():
         sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]
-        if title == "Model" and client.measured.model_timed is False:
+        if title == "Model" and client.model_timed is False:
             cells.append(f"{show_seconds(sums[0])} → *")
         else:
             cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
-    delivered, messages = client.delivered_share, client.measured.message_seconds
+    delivered, messages = client.delivered_share, client.message_seconds
     cells.append(f"{show_compute(client.share)} → {show_compute(delivered)}" if delivered else "-")
     cells.append("-" if messages is None else show_seconds(messages))
     return cells

@@ -69,7 +69,7 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
         "scenario": scenario,
         "summary": row.to_json(),
         "lines": [_line(line) for line in run.lines],
-        "rounds": [_round(each, costs) for each in rounds],
+        "rounds": [_round(each, costs, run.info.server_compute) for each in rounds],
         "phases": [asdict(phase) for phase in phase_totals(rounds)],
         "losses": [
             {"round": line.round, "client": client, "reason": reason}
@@ -109,7 +109,7 @@ def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
     return found
 
 
-def _round(each: Round, costs: Costs | None) -> Json:
+def _round(each: Round, costs: Costs | None, compute: float | None) -> Json:
     sharing = [client.share for client in each.clients if client.share > 0]
     return {
         "round": each.round,
@@ -118,8 +118,7 @@ def _round(each: Round, costs: Costs | None) -> Json:
         "actual_seconds": each.actual_seconds,
         "deviation": each.deviation,
         "failed": each.failed,
-        "server_compute": each.server_compute or sum(sharing) or 1.0,
-        "lower_bound": each.lower_bound,
+        "server_compute": compute or sum(sharing) or 1.0,
         "sharing": len(sharing),
         "lost": sum(not client.done for client in each.clients),
         "delivered": each.delivered,

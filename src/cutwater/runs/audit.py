@@ -1,7 +1,6 @@
 """Predicted against measured: what a run folder says of every round, client and phase."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import document
 from cutwater.runs.reader import read_run
 from cutwater.runs.summary import PhaseTotal, Summary, phase_totals, summary
-from cutwater.runs.values import ClientRound, Round
+from cutwater.runs.values import Round
 
 FORMAT = "cutwater.audit"
 VERSION = 1
@@ -30,7 +29,7 @@ class Audit:
         body = {
             "summary": self.summary.to_json(),
             "phases": [asdict(phase) for phase in self.phases],
-            "rounds": [_round(each) for each in self.rounds],
+            "rounds": [{**asdict(each), "deviation": each.deviation} for each in self.rounds],
             "notes": self.notes,
         }
         return document(FORMAT, VERSION, body)
@@ -44,17 +43,3 @@ def audit(folder: str | os.PathLike[str]) -> Audit:
         why = "; ".join(notes) or "has no finished round yet"
         raise RunError(f"{folder} {why}")
     return Audit(rounds, summary(run.lines), phase_totals(rounds), (*run.notes, *notes))
-
-
-def _round(each: Round) -> dict[str, Any]:
-    body = asdict(each)
-    del body["notes"]
-    clients = [_client(client) for client in each.clients]
-    return {**body, "deviation": each.deviation, "clients": clients}
-
-
-def _client(client: ClientRound) -> dict[str, Any]:
-    body = asdict(client)
-    beyond: Mapping[str, Any] = body.pop("measured")
-    seconds = {"planned_seconds": client.planned_seconds, "actual_seconds": client.actual_seconds}
-    return {**body, **seconds, **beyond}

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from cutwater.federate import round as played
-from cutwater.plan import value as plan
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -24,7 +23,6 @@ class Kind(NamedTuple):
 
 
 RUN_KIND = Kind("cutwater.run", 1)
-PLAN_KIND = Kind(plan.FORMAT, plan.VERSION)
 ROUND_KIND = Kind(played.FORMAT, played.VERSION)
 MEASURED_KIND = Kind("cutwater.measured", 1)
 

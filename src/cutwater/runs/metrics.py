@@ -8,26 +8,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import parse_json
 from cutwater.runs.confined import read_plain
-from cutwater.runs.fields import Fields
-
-FIELDS = (
-    "round",
-    "virtual_seconds",
-    "wall_seconds",
-    "loss",
-    "accuracy",
-    "bytes_up",
-    "bytes_down",
-    "weights_sha256",
-)
-"""What every line has; it may have more."""
+from cutwater.runs.decode import decode
 
 
 @dataclass(frozen=True)
@@ -38,22 +26,26 @@ class Line:
     virtual_seconds: float
     wall_seconds: float
     loss: float | None
-    test_loss: float | None
     accuracy: float | None
     bytes_up: int
     bytes_down: int
     weights_sha256: str
-    planned_seconds: float | None
-    actual_seconds: float | None
-    bottleneck: str
-    clients: tuple[str, ...]
-    lost: Mapping[str, str]
-    failed: str | None
+    test_loss: float | None = None
+    planned_seconds: float | None = None
+    actual_seconds: float | None = None
+    bottleneck: str = ""
+    clients: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    failed: str | None = None
 
     @property
     def deviation(self) -> float | None:
         """How far the round was from its plan; None for one that failed."""
         return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+
+FIELDS = tuple(f.name for f in fields(Line) if f.default is MISSING and f.default_factory is MISSING)
+"""What every line has; it may have more."""
 
 
 def deviation(planned: float | None, actual: float | None) -> float | None:
@@ -109,7 +101,7 @@ def parse(content: bytes) -> Iterator[tuple[Line | str, int]]:
     for text in content.split(b"\n")[:-1]:
         end += len(text) + 1
         try:
-            yield _line(text), end
+            yield decode(Line, parse_json(text, "the line"), "the line"), end
         except CutwaterError as error:
             yield str(error), end
 
@@ -155,25 +147,3 @@ def _whole(path: Path) -> list[tuple[Line, int]]:
         elif end < len(content):
             raise RunError(f"{path}, line {number} is damaged; mend or remove that line ({line})")
     return found
-
-
-def _line(text: bytes) -> Line:
-    row = Fields(parse_json(text, "the line"), "the line")
-    row.require(*FIELDS)
-    return Line(
-        round=row.whole("round", 1),
-        virtual_seconds=row.number("virtual_seconds"),
-        wall_seconds=row.number("wall_seconds"),
-        loss=row.number_or_none("loss"),
-        test_loss=row.number_or_none("test_loss"),
-        accuracy=row.number_or_none("accuracy"),
-        bytes_up=row.whole("bytes_up"),
-        bytes_down=row.whole("bytes_down"),
-        weights_sha256=row.text("weights_sha256"),
-        planned_seconds=row.number_or_none("planned_seconds"),
-        actual_seconds=row.number_or_none("actual_seconds"),
-        bottleneck=row.text_or_none("bottleneck") or "",
-        clients=row.texts("clients"),
-        lost=row.table("lost"),
-        failed=row.text_or_none("failed"),
-    )

@@ -6,20 +6,19 @@ never guessed. Every value is of its type, and all text can be shown as it is.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from cutwater.base.errors import CutwaterError, RunError
-from cutwater.plan.latency import PHASES, Phases
+from cutwater.base.errors import CutwaterError, FileFormatError, RunError
 from cutwater.profile.values import Profile
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder, shown
-from cutwater.runs.fields import Fields, plain
+from cutwater.runs.decode import decode, plain
 from cutwater.runs.metrics import Line, gaps, parse
-from cutwater.runs.values import ClientRound, Info, Measured, Round
+from cutwater.runs.values import ClientRound, Info, Round
 
 T = TypeVar("T")
 Other = TypeVar("Other")
@@ -98,38 +97,25 @@ def read_lines(folder: Folder) -> tuple[tuple[Line, ...], tuple[str, ...]]:
 
 
 def read_round(folder: Folder, number: int) -> Round:
-    """One round with its plan and what was measured beside it, or one sentence on why it can't be read.
+    """One round and what was measured beside it, or one sentence on why it can't be read.
 
-    A client that is damaged is left out and noted; so is a plan or a measurement.
+    A client that is damaged is left out and noted.
     """
-    name = layout.of_round(layout.ROUNDS, number)
-    found = folder.document(name, layout.ROUND_KIND)
-    if found is None:
-        raise RunError(f"{name} is missing")
+    name, beside = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
+    found = folder.document(name, layout.ROUND_KIND) or {}
+    rows = found.get("clients")
+    if not isinstance(rows, list):
+        raise FileFormatError(f"{name} is missing, or has no list of clients")
     notes: list[str] = []
-    body = Fields(found, name)
-    plan = _tried(lambda: _plan(folder, number), _Plan(), notes)
-    beside = _tried(lambda: _beside(folder, number), _Beside(), notes)
-
-    def client(place: int, one: object) -> ClientRound:
-        return _client(Fields(one, f"client {place} of {name}"), beside.clients)
-
-    rows = [
-        _tried(partial(client, place, one), None, notes) for place, one in enumerate(body.list("clients"), 1)
+    extra = _tried(lambda: folder.document(beside, layout.MEASURED_KIND), None, notes) or {}
+    more = _by_name(extra.get("clients"))
+    clients = [
+        _tried(partial(_client, row, more, f"client {place} of {name}"), None, notes)
+        for place, row in enumerate(rows, 1)
     ]
-    return Round(
-        round=number,
-        planner=body.text("planner"),
-        planned_seconds=body.number("planned_seconds"),
-        actual_seconds=body.number("actual_seconds"),
-        failed=body.text_or_none("failed"),
-        emulated=beside.emulated,
-        wall_seconds=beside.wall_seconds,
-        server_compute=plan.server_compute,
-        lower_bound=plan.lower_bound,
-        clients=tuple(row for row in rows if row is not None),
-        notes=_few(notes),
-    )
+    # What was measured beside the round adds to what its own file says, and changes nothing of that.
+    each = decode(Round, {**extra, **found, "round": number, "clients": [], "notes": []}, f"round {number}")
+    return replace(each, clients=tuple(client for client in clients if client), notes=_few(notes))
 
 
 def gather(read: Callable[[int], Round], numbers: Iterable[int]) -> tuple[tuple[Round, ...], tuple[str, ...]]:
@@ -144,23 +130,6 @@ def stamp(folder: Folder) -> str:
     """Changes whenever a run has something new to show."""
     parts = (folder.stamp(layout.METRICS), folder.stamp(layout.RUN), (len(folder.entries(layout.ROUNDS)),))
     return "-".join(f"{number:x}" for part in parts for number in part)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is told of a round's plan; nothing where its file is missing."""
-
-    server_compute: float | None = None
-    lower_bound: float | None = None
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What was measured of a round beyond its phases."""
-
-    emulated: bool | None = None
-    wall_seconds: float | None = None
-    clients: Mapping[str, Measured] = field(default_factory=dict)
 
 
 def _tried(read: Callable[[], T], otherwise: Other, notes: list[str]) -> T | Other:
@@ -181,8 +150,7 @@ def _info(folder: Folder) -> Info | None:
     found = folder.document(layout.RUN, layout.RUN_KIND)
     if found is None:
         return None
-    body = Fields(found, layout.RUN)
-    return Info(body.text_or_none("planner") or "?", body.text_or_none("engine") or "", plain(found))
+    return replace(decode(Info, {**found, "facts": {}}, layout.RUN), facts=plain(found))
 
 
 def _profile(folder: Folder) -> Profile | None:
@@ -196,41 +164,15 @@ def _numbers(folder: Folder) -> tuple[int, ...]:
     return tuple(sorted(number for number in found if layout.of_round(layout.ROUNDS, number) in names))
 
 
-def _plan(folder: Folder, number: int) -> _Plan:
-    name = layout.of_round(layout.PLANS, number)
-    body = Fields(folder.document(name, layout.PLAN_KIND) or {}, name)
-    return _Plan(body.number_or_none("server_compute"), body.number_or_none("lower_bound"))
+def _by_name(rows: object) -> dict[str, dict[str, object]]:
+    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {row["name"]: row for row in found if isinstance(row.get("name"), str)}
 
 
-def _beside(folder: Folder, number: int) -> _Beside:
-    name = layout.of_round(layout.MEASURED, number)
-    found = folder.document(name, layout.MEASURED_KIND)
-    if found is None:
-        return _Beside()
-    body = Fields(found, name)
-    rows = [Fields(one, f"client {place} of {name}") for place, one in enumerate(body.list("clients"), 1)]
-    clients = {
-        row.text("name"): Measured(
-            promised_part=row.number_or_none("promised_part"),
-            delivered_part=row.number_or_none("delivered_part"),
-            message_seconds=row.number_or_none("message_seconds"),
-            model_timed=row.flag_or_none("model_timed"),
-        )
-        for row in rows
-    }
-    return _Beside(body.flag_or_none("emulated"), body.number_or_none("wall_seconds"), clients)
-
-
-def _client(row: Fields, measured: Mapping[str, Measured]) -> ClientRound:
-    planned, actual = row.inner("planned"), row.inner("actual")
-    return ClientRound(
-        name=row.text("name"),
-        cut=row.whole("cut", 1, MOST_LAYERS),
-        mode=row.text("mode"),
-        outcome=row.text("outcome"),
-        share=row.number("share"),
-        delivered_share=row.number_or_none("delivered_share"),
-        planned=Phases(*(planned.number(phase) for phase in PHASES)),
-        actual=Phases(*(actual.number(phase) for phase in PHASES)),
-        measured=measured.get(row.text("name"), Measured()),
-    )
+def _client(row: object, more: dict[str, dict[str, object]], what: str) -> ClientRound:
+    if isinstance(row, dict) and isinstance(row.get("name"), str):
+        row = {**more.get(row["name"], {}), **row}
+    client = decode(ClientRound, row, what)
+    if client.cut > MOST_LAYERS:
+        raise FileFormatError(f"cut of {what} is {client.cut}, but no model has as many layers")
+    return client

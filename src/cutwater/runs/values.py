@@ -1,5 +1,6 @@
 """What a run folder tells of a run and its rounds, as values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,21 +14,9 @@ class Info:
 
     planner: str = "?"
     engine: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    server_compute: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     """All of it, as plain JSON."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a deployment measured of a client's session beyond its phases; None where it did not."""
-
-    promised_part: float | None = None
-    """Of the server's compute while the session had work for it."""
-    delivered_part: float | None = None
-    message_seconds: float | None = None
-    """What Flower's messages and starting the app took on top."""
-    model_timed: bool | None = None
-    """Whether the model's transfer was; if not, it is counted as planned."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +34,20 @@ class ClientRound:
     """FLOPs over the seconds that the session asked for them."""
     planned: Phases
     actual: Phases
-    measured: Measured
+    planned_seconds: float
+    actual_seconds: float
+    promised_part: float | None = None
+    """Of the server's compute while the session had work for it; this and the rest in deployments only."""
+    delivered_part: float | None = None
+    message_seconds: float | None = None
+    """What Flower's messages and starting the app took on top."""
+    model_timed: bool | None = None
+    """Whether the model's transfer was measured; if not, it is counted as planned."""
 
     @property
     def done(self) -> bool:
         """Whether the client was in time."""
         return self.outcome == "done"
-
-    @property
-    def planned_seconds(self) -> float:
-        """T_k as planned."""
-        return float(self.planned.total)
-
-    @property
-    def actual_seconds(self) -> float:
-        """T_k as it was."""
-        return float(self.actual.total)
 
 
 @dataclass(frozen=True)
@@ -72,15 +59,13 @@ class Round:
     planned_seconds: float
     actual_seconds: float
     failed: str | None
-    emulated: bool | None
+    emulated: bool | None = None
     """Whether devices and links were emulated; None where nothing was measured beyond the phases."""
-    wall_seconds: float | None
+    wall_seconds: float | None = None
     """From handing out the orders to the last update that counts, messages included."""
-    server_compute: float | None
-    lower_bound: float | None
-    """No plan of the round takes less."""
-    clients: tuple[ClientRound, ...]
+    clients: tuple[ClientRound, ...] = ()
     notes: tuple[str, ...] = ()
+    """What is damaged."""
 
     @property
     def deviation(self) -> float | None:
@@ -95,9 +80,5 @@ class Round:
     @property
     def delivered(self) -> float | None:
         """What was delivered of the shares that were promised, of those clients where it was measured."""
-        measured = [
-            (client.share, client.delivered_share)
-            for client in self.clients
-            if client.share > 0 and client.delivered_share is not None
-        ]
-        return ratio(sum(got for _, got in measured), sum(share for share, _ in measured))
+        told = [(c.share, c.delivered_share) for c in self.clients if c.delivered_share is not None]
+        return ratio(sum(got for _, got in told), sum(share for share, _ in told))
