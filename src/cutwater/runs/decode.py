@@ -1,10 +1,10 @@
 """JSON that anyone may have written, as frozen values: each field of its type, or a sentence on it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from cutwater.base.errors import FileFormatError
 from cutwater.plan.latency import PHASES, Phases
@@ -22,7 +22,7 @@ def decode(kind: type[T], data: object, what: str) -> T:
     values = {}
     for name, wanted, needed in _fields(kind):  # type: ignore[arg-type]
         if name in data:
-            values[name] = _value(wanted, data[name], f"{name} of {what}")
+            values[name] = _value(wanted, data[name], name, what)
         elif needed:
             raise FileFormatError(f"{name} of {what} is missing")
     return kind(**values)
@@ -39,28 +39,44 @@ def plain(value: Any, depth: int = 4) -> Any:
     return None if isinstance(value, int | float) else shown(str(value))
 
 
+class _Wanted(NamedTuple):
+    """A field's type, taken apart."""
+
+    kind: Any
+    inner: Any
+    """Of what a list or an object holds."""
+    or_none: bool
+
+
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, _Wanted, bool], ...]:
     """Name, type and whether it must be there, of each field."""
     hints = dict.fromkeys(PHASES, float) if kind is Phases else get_type_hints(kind)
     needed = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
-    return tuple((name, hints[name], needed[name]) for name in needed)
+    return tuple((name, _wanted(hints[name]), needed[name]) for name in needed)
 
 
-def _value(wanted: Any, found: Any, what: str) -> Any:
-    options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+@cache
+def _wanted(hint: Any) -> _Wanted:
+    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     kind, inner = get_origin(options[0]) or options[0], get_args(options[0])
-    if found is None and NoneType in options:
+    of = {tuple: inner[:1], Mapping: inner[1:]}.get(kind, ())
+    return _Wanted(kind, _wanted(of[0]) if of and of[0] is not Any else None, NoneType in options)
+
+
+def _value(wanted: _Wanted, found: Any, name: str, what: str) -> Any:
+    kind, inner, or_none = wanted
+    if found is None and or_none:
         return None
-    if is_dataclass(kind):
-        return decode(kind, found, what)  # type: ignore[arg-type]
+    if kind not in _KINDS:
+        return decode(kind, found, f"{name} of {what}")
     fits, word = _KINDS[kind]
     if not fits(found):
-        raise FileFormatError(f"{what} is {repr(found)[:60]}, but must be {word}")
+        raise FileFormatError(f"{name} of {what} is {repr(found)[:60]}, but must be {word}")
     if kind is tuple:
-        return tuple(_value(inner[0], one, what) for one in found)
+        return tuple(_value(inner, one, name, what) for one in found)
     if kind is Mapping:
-        return {shown(key): _value(inner[1], one, what) for key, one in found.items()}
+        return {shown(key): _value(inner, one, name, what) for key, one in found.items()}
     return shown(found) if kind is str else found
 
 
