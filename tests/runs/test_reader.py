@@ -14,6 +14,7 @@ from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import read_json
 from cutwater.plan.latency import PHASES
 from cutwater.runs import confined, layout, metrics
+from cutwater.runs.audit import audit
 from cutwater.runs.confined import Folder
 from cutwater.runs.reader import MOST_NOTES, read_lines, read_run
 
@@ -253,3 +254,15 @@ def test_numbers_that_must_not_have_gaps_are_refused_where_something_is_missing(
 def test_a_folder_without_a_run_says_what_is_missing(tmp_path):
     with pytest.raises(RunError, match=r"holds no run \(run.json is missing\): name a folder"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(None, "no finished round yet"), ("[]", "no round that can be read")]
+)
+def test_an_audit_of_a_run_without_a_readable_round_is_one_sentence(tmp_path, content, sentence):
+    folder = write_run(tmp_path / "run", rounds=1)
+    (folder / "rounds" / "00001.json").unlink()
+    if content is not None:
+        (folder / "rounds" / "00001.json").write_text(content)
+    with pytest.raises(RunError, match=sentence):
+        audit(folder)

@@ -13,7 +13,7 @@ from cutwater.base.errors import RunError
 from cutwater.plan.latency import PHASES, Phases, alone_by_phases
 from cutwater.plan.problem import Costs
 from cutwater.runs import layout
-from cutwater.runs.confined import Folder
+from cutwater.runs.confined import Folder, shown
 from cutwater.runs.metrics import Line
 from cutwater.runs.reader import Run, gather, read_run
 from cutwater.runs.summary import Compared, compare, phase_totals, summary
@@ -63,8 +63,8 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
         "name": name,
         "info": run.info.facts,
         "planner": run.info.planner,
-        "model": None if profile is None else profile.model,
-        "input": None if profile is None else profile.input,
+        "model": None if profile is None else shown(profile.model),
+        "input": None if profile is None else shown(profile.input),
         "layers": None if profile is None else len(profile),
         "scenario": scenario,
         "summary": row.to_json(),
@@ -104,8 +104,8 @@ def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
     step = max(math.ceil(len(run.numbers) / count), 1)
     found = gather(read, run.numbers[::-1][::step][::-1])
     _kept[run.folder] = fresh
-    while len(_kept) > MOST_KEPT:
-        _kept.pop(next(iter(_kept)), None)
+    for old in list(_kept)[:-MOST_KEPT]:
+        _kept.pop(old, None)
     return found
 
 

@@ -40,6 +40,6 @@ def audit(folder: str | os.PathLike[str]) -> Audit:
     run = read_run(folder)
     rounds, notes = run.rounds()
     if not rounds:
-        why = "; ".join(notes) or "has no finished round yet"
+        why = f"has no round that can be read: {notes[0]}" if notes else "has no finished round yet"
         raise RunError(f"{folder} {why}")
     return Audit(rounds, summary(run.lines), phase_totals(rounds), (*run.notes, *notes))
