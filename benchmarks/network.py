@@ -27,8 +27,9 @@ from cutwater.execute.local import run
 from cutwater.federate.from_scenario import study_of
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.supernodes import LocalFleet
-from cutwater.runs.audit import RoundAudit, audit
+from cutwater.runs.audit import audit
 from cutwater.runs.metrics import read
+from cutwater.runs.values import Round
 from cutwater.scenario.file import load_scenario
 
 OFF = 0.15
@@ -112,7 +113,7 @@ def main() -> int:
             fleet.run(Path(folder, "plain"), emulate=False)
             scissors = Scissors("slow")
             fleet.run(Path(folder, "broken"), emulate=False, rounds=1, meanwhile=scissors, name="broken")
-        kept = [judge(each) for each in audit(Path(folder, "plain"))]
+        kept = [judge(each) for each in audit(Path(folder, "plain")).rounds]
         kept += [
             same("in two rounds", sha256s(Path(folder, "plain")), wanted),
             same(f"after a cut of {scissors.seconds:.1f} s", sha256s(Path(folder, "broken")), wanted[:1]),
@@ -186,15 +187,12 @@ class Counters:
         return up, sum(counted(name, "tx_bytes") for name in LINKS)
 
 
-def judge(each: RoundAudit) -> bool:
+def judge(each: Round) -> bool:
     """Print a round's ratios of measured to predicted seconds; whether they are within the limit."""
-    rows = {f"round {each.round}": (each.measured_seconds, each.predicted_seconds)}
+    rows = {f"round {each.round}": (each.actual_seconds, each.planned_seconds)}
     for client in each.clients:
         if client.mode == "split":
-            sides = [
-                side["smashed_upload"] + side["gradient_download"]
-                for side in (client.measured, client.predicted)
-            ]
+            sides = [side.smashed_upload + side.gradient_download for side in (client.actual, client.planned)]
             rows[f"round {each.round}, {client.name}'s smashed data"] = (sides[0], sides[1])
     kept = True
     for what, (measured, predicted) in rows.items():
@@ -214,7 +212,7 @@ def same(what: str, found: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def sha256s(folder: Path) -> list[str]:
     """Of the weights after every round of a run."""
-    return [row["weights_sha256"] for row in read(folder / "metrics.jsonl")]
+    return [row.weights_sha256 for row in read(folder / "metrics.jsonl")]
 
 
 class Scissors:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip(
     "flwr", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
 )
 
+from run_folders import a_line
 from typer.testing import CliRunner
 
 from cutwater.cli.fleet import news
@@ -86,10 +88,10 @@ def test_a_fleet_that_is_interrupted_leaves_no_process_and_no_file(tmp_path, how
 
 
 def test_a_round_is_told_with_the_accuracy_it_has():
-    row = {"round": 3, "failed": None, "actual_seconds": 2.5, "accuracy": 0.5}
-    assert news(row) == "round 3: 2.5 s, accuracy 50.0 %"
-    assert news(row | {"accuracy": None}) == "round 3: 2.5 s"
-    assert news(row | {"failed": "1 of 3 clients were done"}) == "round 3: 1 of 3 clients were done"
+    line = a_line(3, actual_seconds=2.5, accuracy=0.5)
+    assert news(line) == "round 3: 2.5 s, accuracy 50.0 %"
+    assert news(replace(line, accuracy=None)) == "round 3: 2.5 s"
+    assert news(replace(line, failed="1 of 3 clients were done")) == "round 3: 1 of 3 clients were done"
 
 
 def write_run(folder: Path) -> Path:
@@ -141,7 +143,7 @@ def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
     assert "without c2: late" in shown.output
     document = json.loads(invoke("audit", run, "--json").output)
     assert document["format"] == "cutwater.audit"
-    assert document["rounds"][0]["clients"][0]["measured"]["smashed_upload"] == 1.8
+    assert document["rounds"][0]["clients"][0]["actual"]["smashed_upload"] == 1.8
     assert document["rounds"][0]["deviation"] == pytest.approx(0.1)
 
 

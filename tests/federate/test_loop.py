@@ -15,13 +15,8 @@ from cutwater.federate.clock import clock_only
 from cutwater.federate.conditions import Conditions
 from cutwater.federate.loop import mean_test_loss
 from cutwater.plan.problem import Session
-from cutwater.runs.summary import estimate_error, summary, time_to
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Score, run_both_sides
-
-
-def rows(steps):
-    return [step.record.to_json() for step in steps]
 
 
 def test_survivors_are_averaged_by_their_own_samples():
@@ -67,7 +62,6 @@ def test_a_round_below_quorum_leaves_the_model_as_it_was_and_training_goes_on():
             assert step.record.clients == ()
             assert step.record.bytes_up == step.record.bytes_down == 0
             assert step.record.actual_seconds > 0  # a failed round takes its time all the same
-    assert summary(rows(steps)).failed == len(failed)
 
 
 @pytest.mark.parametrize("change", ["constant", "jitter", "markov"])
@@ -175,35 +169,6 @@ def _listen(monkeypatch, cls, method, heard):
         return real(self, client, *more)
 
     monkeypatch.setattr(cls, method, listening)
-
-
-def row(number, virtual, **more):
-    """A line of metrics.jsonl."""
-    line = {
-        "round": number,
-        "virtual_seconds": virtual,
-        "wall_seconds": number,
-        "loss": None,
-        "accuracy": None,
-    }
-    return {**line, "bytes_up": 3, "bytes_down": 4, "weights_sha256": str(number), "lost": {}, **more}
-
-
-def test_summary_of_a_run():
-    made = [
-        row(1, 2.0, loss=2.0, accuracy=0.5, planned_seconds=1.0, actual_seconds=2.0, lost={"x": "late"}),
-        row(2, 6.0, loss=1.0, accuracy=0.9, planned_seconds=3.0, actual_seconds=4.0),
-        row(3, 9.0, planned_seconds=3.0, actual_seconds=3.0, bytes_up=0, bytes_down=0, failed="quorum"),
-    ]
-    result = summary(made)
-    assert (result.rounds, result.failed, result.lost) == (3, 1, 1)
-    assert (result.accuracy, result.best_accuracy, result.loss) == (0.9, 0.9, 1.0)
-    assert (result.virtual_seconds, result.bytes_up, result.bytes_down) == (9.0, 6, 8)
-    assert (result.estimate.mean, result.estimate.worst, result.estimate.worst_round) == (0.25, 0.5, 1)
-    assert time_to(made, 0.8).virtual_seconds == 6.0
-    assert time_to(made, 0.95) is None
-    assert summary([]).rounds == 0
-    assert estimate_error([]) is None
 
 
 def test_an_own_model_needs_no_layers_named():

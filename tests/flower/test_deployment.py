@@ -32,7 +32,7 @@ def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_proc
     with LocalFleet(path, simulation=True) as fleet:
         token, files = fleet.processes.token, fleet.folder
         fleet.run(folder, emulate=False, scenario="scenario.toml")  # the copy that Flower packed and unpacked
-    assert [row["weights_sha256"] for row in read(folder / "metrics.jsonl")] == in_process[0]
+    assert [row.weights_sha256 for row in read(folder / "metrics.jsonl")] == in_process[0]
     assert carriers(token) == []
     assert not files.exists()
 
@@ -76,13 +76,13 @@ def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_s
         fleet.run(folder, emulate=True, stream_port=port, meanwhile=killer)
     first, second, third = read(folder / "metrics.jsonl")
     hashes, state = in_process
-    assert [first["weights_sha256"], second["weights_sha256"]] == hashes
+    assert [first.weights_sha256, second.weights_sha256] == hashes
     assert killer.killed, "the node's session was never seen"
     # The SuperLink, four nodes, the run's command, and the apps that these start.
     assert len(killer.seen) > 6
     assert killer.loud == set()
-    assert list(third["lost"]) == ["phone"]
+    assert list(third.lost) == ["phone"]
     survivors = [name for name in EVERYBODY if name != "phone"]
-    assert third["weights_sha256"] == weights_sha256(trained(settings(path), survivors, state, 3))
+    assert third.weights_sha256 == weights_sha256(trained(settings(path), survivors, state, 3))
     assert carriers(token) == []
-    assert len({client.cut for client in audit(folder)[0].clients}) >= 3
+    assert len({client.cut for client in audit(folder).rounds[0].clients}) >= 3

@@ -22,7 +22,7 @@ from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.flower.shared_study import study_for
 from cutwater.model.traffic import tensor_bytes
-from cutwater.runs.metrics import read
+from cutwater.runs.metrics import Line, read
 from cutwater.train.aggregate import weights_sha256
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
@@ -123,7 +123,7 @@ class _Rig:
         """More rounds, if need be, until a client takes part again."""
         rows = read(folder / "metrics.jsonl")
         for _ in range(3):
-            if name in rows[-1]["clients"]:
+            if name in rows[-1].clients:
                 break
             rows = self.run(folder, scenario, rounds=len(rows) + 1, **how)
         return rows
@@ -152,12 +152,12 @@ def rig(tmp_path_factory):
             yield _Rig(fleet, tap, held, deadline=2 * healthy)
 
 
-def _check_weights(scenario: Path, rows: list[dict]) -> None:
+def _check_weights(scenario: Path, rows: list[Line]) -> None:
     """Every round has the bits of training in this process with the clients that took part in it."""
     state = None
     for row in rows:
-        state = trained(settings(scenario), row["clients"], state, row["round"])
-        assert row["weights_sha256"] == weights_sha256(state)
+        state = trained(settings(scenario), row.clients, state, row.round)
+        assert row.weights_sha256 == weights_sha256(state)
 
 
 def test_a_server_app_that_is_killed_in_a_round_is_missed_and_the_run_goes_on_after_the_last_kept_round(
@@ -175,13 +175,13 @@ def test_a_server_app_that_is_killed_in_a_round_is_missed_and_the_run_goes_on_af
     with pytest.raises(EngineError, match="ServerApp ended without a word"):
         rig.run(folder, scenario, stream_port=port, meanwhile=kill)
     assert len(killed) == 1
-    assert [row["round"] for row in read(folder / "metrics.jsonl")] == [1]
+    assert [row.round for row in read(folder / "metrics.jsonl")] == [1]
     rows = rig.run(folder, scenario, stream_port=port, name="again")
     assert "going on after round 1" in rig.fleet.processes.log("again")
-    assert [row["round"] for row in rows] == [1, 2, 3]
-    assert [row["lost"] for row in rows] == [{}, {}, {}]
+    assert [row.round for row in rows] == [1, 2, 3]
+    assert [row.lost for row in rows] == [{}, {}, {}]
     whole = run(study_for(settings(scenario)))
-    assert [row["weights_sha256"] for row in rows] == [step.record.weights_sha256 for step in whole]
+    assert [row.weights_sha256 for row in rows] == [step.record.weights_sha256 for step in whole]
 
 
 def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_stale_and_then_it_is_back(
@@ -211,9 +211,9 @@ def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_sta
     finally:
         signal_all(stopped, signal.SIGCONT)
     rows = rig.run_until_back(folder, scenario, "phone", stream_port=port)
-    assert [list(row["lost"]) for row in rows[:2]] == [["phone"], ["phone"]]
-    assert re.search("late|TTL", rows[0]["lost"]["phone"])
-    assert rows[-1]["clients"] == ["phone", "laptop"]
+    assert [list(row.lost) for row in rows[:2]] == [["phone"], ["phone"]]
+    assert re.search("late|TTL", rows[0].lost["phone"])
+    assert rows[-1].clients == ("phone", "laptop")
     _check_weights(scenario, rows)
     answers = re.findall(r"ROUND (\d+)\]\s.*Sending: train", rig.fleet.processes.log("node-0")[said:])
     assert answers[0] == "1", "it must have sent its answer to the first round, late"
@@ -242,9 +242,9 @@ def test_an_upload_that_breaks_off_is_never_aggregated_and_holds_nobody_up(rig, 
     assert killed, "the laptop's upload was never seen"
     assert PART - (1 << 14) <= passed <= PART < model
     rows = rig.run_until_back(folder, scenario, "laptop")
-    assert rows[0]["clients"] == ["phone"]
-    assert list(rows[0]["lost"]) == ["laptop"]
-    assert rows[-1]["clients"] == ["phone", "laptop"]
+    assert rows[0].clients == ("phone",)
+    assert list(rows[0].lost) == ["laptop"]
+    assert rows[-1].clients == ("phone", "laptop")
     _check_weights(scenario, rows)
     measured = json.loads((folder / "measured" / "00001.json").read_text())
     assert measured["wall_seconds"] < 1.5 * rig.deadline

@@ -387,7 +387,7 @@ def test_a_server_that_is_killed_goes_on_after_its_last_committed_round(tmp_path
     with pytest.raises(KeyboardInterrupt):
         served(grid_of(given), "r1", given)
     monkeypatch.undo()
-    assert [row["round"] for row in read(tmp_path / "run" / "metrics.jsonl")] == [1]
+    assert [row.round for row in read(tmp_path / "run" / "metrics.jsonl")] == [1]
     steps = served(grid_of(given), "r2", given)
     assert [step.record.round for step in steps] == [2, 3]
     assert steps[-1].record.weights_sha256 == whole[-1].record.weights_sha256

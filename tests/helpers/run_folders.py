@@ -13,6 +13,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
+from cutwater.runs.metrics import Line, parse
 
 
 def small_profile(layers: int = 8) -> Profile:
@@ -47,6 +48,28 @@ def small_problem(clients: int = 6, seed: int = 1, server: float = 200e9) -> Pro
     return Problem(small_profile(), fleet, Server(server), Session(epochs=1))
 
 
+def a_row(number: int, **more: Any) -> dict[str, Any]:
+    """A line of metrics.jsonl, as a program writes it."""
+    return {
+        "round": number,
+        "virtual_seconds": 10.0 * number,
+        "wall_seconds": 0.5 * number,
+        "loss": 1.0,
+        "accuracy": None,
+        "bytes_up": 3,
+        "bytes_down": 4,
+        "weights_sha256": "ab" * 32,
+        **more,
+    }
+
+
+def a_line(number: int, **more: Any) -> Line:
+    """The same, as it is read."""
+    ((line, _),) = parse(json.dumps(a_row(number, **more)).encode() + b"\n")
+    assert isinstance(line, Line), line
+    return line
+
+
 def write_run(
     folder: Path,
     rounds: int = 5,
@@ -64,6 +87,7 @@ def write_run(
         "planner": planner,
         "seed": seed,
         "engine": "local",
+        "server_compute": problem.server.compute,
         "versions": versions,
     }
     write_json(folder / "run.json", document("cutwater.run", 1, body))

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_folders import small_problem, write_run
+from run_folders import a_row, small_problem, write_run
 from typer.testing import CliRunner
 
 from cutwater.base.errors import RunError
+from cutwater.base.jsonfile import document
 from cutwater.cli.main import app
 from cutwater.plan.latency import PHASES, whole_model_latency
+from cutwater.report import run_report
 from cutwater.report.figures import PHASE_COLOURS
 from cutwater.report.html import asset, embed, escape, fill, report_html
-from cutwater.report.run_report import report_data, run_data, stamp, summary
-from cutwater.runs.reader import Folder
+from cutwater.report.run_report import list_entry, report_data
+from cutwater.runs.confined import Folder
+from cutwater.runs.reader import stamp
+
+
+def run_data(name, folder):
+    return report_data([(name, folder)])["runs"][0]
 
 
 def read_lines(run):
@@ -66,7 +73,7 @@ def test_what_a_client_would_take_alone_follows_from_its_phases(tmp_path):
 
 def test_totals_by_phase_leave_out_those_who_were_lost(tmp_path):
     data = run_data("made up", Folder(write_run(tmp_path / "run", rounds=3)))
-    made_it = [c for r in data["rounds"] for c in r["clients"] if c["lost"] is None]
+    made_it = [c for r in data["rounds"] for c in r["clients"] if c["lost"] is None and not r["failed"]]
     assert len(made_it) < sum(len(r["clients"]) for r in data["rounds"])
     for place, row in enumerate(data["phases"]):
         assert row["phase"] == PHASES[place]
@@ -84,7 +91,7 @@ def test_a_run_that_has_just_begun_opens(tmp_path):
     (tmp_path / "run.json").write_text('{"format": "cutwater.run", "version": 1, "planner": "exact"}')
     data = run_data("new", Folder(tmp_path))
     assert data["lines"] == data["rounds"] == data["phases"] == []
-    assert summary("new", Folder(tmp_path))["rounds"] == 0
+    assert list_entry("new", Folder(tmp_path))["rounds"] == 0
 
 
 def test_a_run_that_was_cut_off_in_the_middle_of_a_line_opens(real_run, tmp_path):
@@ -100,14 +107,15 @@ def test_missing_files_are_noted_and_the_rest_is_shown(real_run, tmp_path):
         (run / name).unlink()
     shutil.rmtree(run / "plans")
     data = run_data("bare", Folder(run))
-    assert data["notes"] == ["run.json is missing or can't be read"]
+    assert data["notes"] == ["run.json is missing"]
     assert data["scenario"] is None
     assert len(data["rounds"]) == len(data["lines"])
     assert all(client["alone"] is None for client in data["rounds"][0]["clients"])
 
 
-def test_a_long_run_is_thinned_to_its_budget_and_keeps_the_last_round(tmp_path):
-    data = run_data("long", Folder(write_run(tmp_path / "run", rounds=10)), budget=20)
+def test_a_long_run_is_thinned_to_its_budget_and_keeps_the_last_round(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_report, "MOST_SESSIONS", 20)
+    data = run_data("long", Folder(write_run(tmp_path / "run", rounds=10)))
     shown = [round_["round"] for round_ in data["rounds"]]
     assert len(shown) * 6 <= 20 + 6
     assert shown[-1] == 10
@@ -116,7 +124,7 @@ def test_a_long_run_is_thinned_to_its_budget_and_keeps_the_last_round(tmp_path):
 
 
 def test_a_folder_without_a_run_is_refused_in_one_sentence(tmp_path):
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="holds no run"):
         run_data("empty", Folder(tmp_path))
 
 
@@ -133,17 +141,20 @@ def test_a_run_that_can_not_be_read_does_not_keep_the_others_from_being_listed(t
     run = write_run(tmp_path / "run", rounds=1)
     (run / "metrics.jsonl").rename(tmp_path / "elsewhere")
     (run / "metrics.jsonl").symlink_to(tmp_path / "elsewhere")
-    assert summary("run", Folder(run))["rounds"] == 0
+    assert list_entry("run", Folder(run))["rounds"] == 0
     with pytest.raises(RunError, match="can't be read"):
         run_data("run", Folder(run))
 
 
-def test_a_whole_number_that_no_float_holds_is_left_out(tmp_path):
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf")])
+def test_a_line_with_a_number_that_no_float_holds_is_left_out_and_named(tmp_path, number):
     run = write_run(tmp_path / "run", rounds=1)
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"round": 2, "accuracy": 10**400, "loss": -(10**400), "bytes_up": 3}) + "\n")
-    shown = run_data("run", Folder(run))["lines"][-1]
-    assert (shown["accuracy"], shown["loss"], shown["bytes_up"]) == (None, None, 3)
+        file.write(json.dumps(a_row(2, accuracy=number)) + "\n")
+    data = run_data("run", Folder(run))
+    assert [line["round"] for line in data["lines"]] == [1]
+    assert len(data["notes"]) == 1
+    assert data["notes"][0].startswith("line 2 of metrics.jsonl is left out: accuracy of the line is ")
 
 
 json_values = st.recursive(
@@ -167,10 +178,15 @@ def test_whatever_a_run_folder_holds_its_report_is_json(tmp_path_factory, info, 
     (run / "rounds").mkdir()
     (run / "run.json").write_text(json.dumps(info))
     (run / "profile.json").write_text(json.dumps(profile))
-    (run / "rounds" / "00001.json").write_text(json.dumps({"clients": rows, "planned_seconds": info}))
-    (run / "metrics.jsonl").write_text(json.dumps({**line, "round": 1}) + "\n")
+    told = {"planner": "exact", "planned_seconds": 1.0, "actual_seconds": 2.0, "failed": None}
+    whole = {"name": "c1", "cut": 1, "mode": "split", "outcome": "done", "share": 1.0}
+    phases = {"planned": dict.fromkeys(PHASES, 1.0), "actual": dict.fromkeys(PHASES, 1.0)}
+    clients = [{**whole, **phases, **row} if isinstance(row, dict) else row for row in rows]
+    junk = document("cutwater.round", 1, {**told, "clients": clients})
+    (run / "rounds" / "00001.json").write_text(json.dumps(junk))
+    (run / "metrics.jsonl").write_text(json.dumps({**a_row(1), **line}) + "\n")
     json.dumps(report_data([("junk", Folder(run))]), allow_nan=False)
-    json.dumps(summary("junk", Folder(run)), allow_nan=False)
+    json.dumps(list_entry("junk", Folder(run)), allow_nan=False)
 
 
 def test_the_file_fetches_nothing_and_its_policy_names_its_own_scripts(real_run):
@@ -225,7 +241,7 @@ def test_the_command_compares_runs_under_names_that_tell_them_apart(real_run, tm
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["nowhere"], "nowhere is no folder"), (["."], "is no run folder"), ([".", "."], "is named twice")],
+    [(["nowhere"], "nowhere is no folder"), (["."], "holds no run"), ([".", "."], "is named twice")],
 )
 def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutwater.base.errors import FileFormatError, RunError
-from cutwater.train.aggregate import weights_sha256
 from cutwater.runs.checkpoint import Checkpoint, load, load_newest, save
+from cutwater.train.aggregate import weights_sha256
 
 STATE = {"virtual_seconds": 12.345678901234567, "estimates": {"c1": [1e9, 3.2e7, 3.2e7]}, "scenario": "ab12"}
 

@@ -71,7 +71,7 @@ def reference(scenario, tmp_path_factory) -> list[dict]:
 
 
 def story(folder: Path) -> list[dict]:
-    return [{**row, "wall_seconds": None} for row in metrics.read(folder / "metrics.jsonl")]
+    return [{**vars(line), "wall_seconds": None} for line in metrics.read(folder / "metrics.jsonl")]
 
 
 def call(scenario: Path, folder: Path, *more: str) -> int:

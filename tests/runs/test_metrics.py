@@ -1,6 +1,7 @@
 """``metrics.jsonl``: a line a round, whatever was killed."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutwater.base.errors import RunError
-from cutwater.runs.metrics import FIELDS, append, cut_back, gaps, read
+from cutwater.runs.metrics import FIELDS, append, cut_back, gaps, parse, read
 
 
 def row(round_, **more):
-    return {**dict.fromkeys(FIELDS, 0.1), "round": round_, "weights_sha256": "ab" * 32, "loss": None, **more}
+    whole = {"bytes_up": 3, "bytes_down": 4, "weights_sha256": "ab" * 32, "loss": None}
+    return {**dict.fromkeys(FIELDS, 0.1), "round": round_, **whole, **more}
 
 
 @pytest.fixture
@@ -29,7 +31,10 @@ def fill(path, rounds):
 
 def test_lines_come_back_as_they_were_and_anybody_can_read_them(path):
     fill(path, 3)
-    assert read(path) == [row(round_, bottleneck=f"c{round_}") for round_ in (1, 2, 3)]
+    for line, round_ in zip(read(path), (1, 2, 3), strict=True):
+        written = row(round_, bottleneck=f"c{round_}")
+        assert {name: getattr(line, name) for name in written} == written
+        assert (line.clients, line.lost, line.failed, line.planned_seconds) == ((), {}, None, None)
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2, 3]
 
 
@@ -43,7 +48,7 @@ def test_a_file_that_is_not_there_has_no_lines(path):
 def test_cutting_back_forgets_all_rounds_after_the_checkpoint(path, round_):
     fill(path, 5)
     cut_back(path, round_)
-    assert [line["round"] for line in read(path)] == list(range(1, min(round_, 5) + 1))
+    assert [line.round for line in read(path)] == list(range(1, min(round_, 5) + 1))
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -55,10 +60,10 @@ def test_a_file_cut_at_any_byte_loses_its_last_line_at_most_and_goes_on(path, da
     kept = data.draw(st.integers(0, len(content)))
     path.write_bytes(content[:kept])
     whole = content[:kept].count(b"\n")
-    assert [line["round"] for line in read(path)] == list(range(1, whole + 1))
+    assert [line.round for line in read(path)] == list(range(1, whole + 1))
     cut_back(path, whole)
     append(path, row(whole + 1))
-    assert [line["round"] for line in read(path)] == list(range(1, whole + 2))
+    assert [line.round for line in read(path)] == list(range(1, whole + 2))
 
 
 @pytest.mark.parametrize(
@@ -95,26 +100,33 @@ def test_a_damaged_line_in_the_middle_is_named(path):
         row(2, weights_sha256=7),
         row(2, lost=3),
         row(2, planned_seconds="soon"),
+        row(2, clients="c1"),
+        row(2, clients=[1]),
+        row(2, failed=True),
+        row(-1),
     ],
 )
 def test_a_whole_line_that_lacks_fields_or_has_others_than_they_should_be_is_named(path, damaged):
-    lines = [row(1), damaged, row(3)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in (row(1), damaged, row(3))))
     with pytest.raises(RunError, match="line 2 is damaged; mend or remove that line"):
         read(path)
 
 
+def lines(numbers):
+    content = "".join(json.dumps(row(number)) + "\n" for number in numbers).encode()
+    return [line for line, _ in parse(content)]
+
+
 @pytest.mark.parametrize("numbers", [[], [1], [1, 2, 3]])
 def test_the_lines_of_all_rounds_in_order_have_no_gaps(numbers):
-    assert gaps("m", [row(number) for number in numbers]) is None
+    assert gaps(lines(numbers)) is None
 
 
 @pytest.mark.parametrize("numbers", [[2], [1, 3], [1, 1, 2], [2, 1], [1, 2, 9]])
 def test_lines_that_are_not_those_of_all_rounds_are_told(numbers):
-    told = gaps("m", [row(number) for number in numbers])
-    assert told.startswith(
-        f"m has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each"
-    )
+    told = gaps(lines(numbers))
+    whole = f"metrics.jsonl has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each"
+    assert told.startswith(whole)
 
 
 def test_a_line_without_its_fields_or_with_nan_is_not_written(path):
@@ -133,7 +145,7 @@ def test_a_full_disk_is_a_sentence_and_the_lines_before_stay(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
             for round_ in range(1, 100):
-                row = {**dict.fromkeys(FIELDS, 0.1), "round": round_, "weights_sha256": ""}
+                row = {**dict.fromkeys(FIELDS, 7), "round": round_, "weights_sha256": ""}
                 append(sys.argv[1], row)
         except RunError as error:
             print(round_, error)
@@ -143,11 +155,16 @@ def test_a_full_disk_is_a_sentence_and_the_lines_before_stay(path):
     failed = int(ended.split()[0])
     assert "File too large" in ended
     assert "make room and resume" in ended
-    assert [line["round"] for line in read(path)] == list(range(1, failed))
+    assert [line.round for line in read(path)] == list(range(1, failed))
 
 
 def test_an_unreadable_file_is_a_sentence(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe"):
+        for use in (read, lambda path: cut_back(path, 1)):
+            with pytest.raises(RunError, match="is no plain file"):
+                use(place)
     with pytest.raises(RunError, match="can't be read"):
-        read(tmp_path)
+        read(tmp_path / ("long" * 100))
     with pytest.raises(RunError, match="can't be written"):
         append(tmp_path, row(1))

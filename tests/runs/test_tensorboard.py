@@ -3,9 +3,9 @@
 import sys
 
 import pytest
+from collecting import run
 from small_study import small_study
 
-from collecting import run
 from cutwater.base.errors import RunError
 from cutwater.runs.tensorboard import TensorBoard
 

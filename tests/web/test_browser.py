@@ -9,10 +9,13 @@ import tomllib
 
 import numpy as np
 import pytest
+from run_folders import write_run
 from running import SCENARIO
 from typer.testing import CliRunner
 
 from cutwater.cli.main import app
+from cutwater.runs.reader import read_run
+from cutwater.runs.summary import compare
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -313,6 +316,32 @@ def test_a_report_of_a_real_run_opens_from_a_file_and_shows_its_rounds(page, run
     assert "time by the clock" in page.text_content("#accuracy svg")
     assert "quorum" not in page.inner_text("#dropouts")
     assert 'name = "cnn"' in page.inner_text("#about")
+
+
+def test_a_report_shows_the_numbers_of_the_summary_and_what_is_damaged(page, tmp_path):
+    run, other = write_run(tmp_path / "run", rounds=5), write_run(tmp_path / "other", rounds=3, seed=3)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    for folders, target in (([run], "one.html"), ([run, other], "two.html")):
+        arguments = ["report", *map(str, folders), "--out", str(tmp_path / target)]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    found = compare([read_run(run), read_run(other)])
+    result, reached = found.runs[0].summary, found.runs[0].reached
+    page.goto((tmp_path / "one.html").as_uri())
+    cards = page.eval_on_selector_all(".card b", "all => all.map(one => one.textContent)")
+    moved = f"{(result.bytes_up + result.bytes_down) / 1e6:.3g} MB"
+    shown = [f"{result.accuracy:.1%}", "5", f"{result.virtual_seconds:.3g} s", moved]
+    assert [card.replace(" %", "%") for card in cards] == [*shown, f"{result.plan_error.mean:.1%}", "1"]
+    assert "line 6 of metrics.jsonl is left out" in page.inner_text(".notice")
+    assert page.inner_text("#dropouts tbody").count("\n") == 1
+    page.goto((tmp_path / "two.html").as_uri())
+    cells = page.eval_on_selector_all(
+        "#compared tr:nth-child(1) td", "all => all.map(one => one.textContent)"
+    )
+    assert cells[1:3] == ["exact", "5"]
+    assert cells[5] == f"{reached.virtual_seconds:.3g} s"
+    assert cells[7:] == [cards[4], "1"]
+    assert f"Time to {found.accuracy * 100:.1f} %" in page.inner_text("#compared thead")
 
 
 def test_two_runs_are_chosen_compared_and_a_growing_one_is_followed(page, server, runs_folder):

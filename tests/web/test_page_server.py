@@ -230,7 +230,9 @@ def test_runs_are_listed_and_reported_and_unchanged_ones_cost_nothing(server):
     _, headers, body = server.get("/api/report?run=sfl&run=study/fedavg")
     runs = json.loads(body)["runs"]
     assert [run["name"] for run in runs] == ["sfl", "study/fedavg"]
-    assert [line["sha256"] for line in runs[0]["lines"]] == [line["sha256"] for line in runs[1]["lines"]]
+    assert [line["weights_sha256"] for line in runs[0]["lines"]] == [
+        line["weights_sha256"] for line in runs[1]["lines"]
+    ]
     assert server.get("/api/report?run=sfl&run=study/fedavg", If_None_Match=headers["etag"])[0] == 304
 
 

@@ -34,13 +34,22 @@ def check_document(data: object, format_: str, version: int, source: str = "the 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parsed JSON from a file, or one sentence on why not."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = Path(path).read_bytes()
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
+    except ValueError as error:  # a path that can't be one: it holds a null character
+        raise FileFormatError(f"{str(path)!r} can't be read: {error}") from error
+    return parse_json(content, str(path))
+
+
+def parse_json(content: bytes, source: str) -> Any:
+    """Parsed JSON, or one sentence on why not."""
+    try:
+        return json.loads(content.decode())
     except RecursionError:
-        raise FileFormatError(f"{path} is not read: it is nested too deeply") from None
+        raise FileFormatError(f"{source} is not read: it is nested too deeply") from None
     except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
-        raise FileFormatError(f"{path} is not JSON: {error}") from error
+        raise FileFormatError(f"{source} is not JSON: {error}") from error
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:

@@ -10,9 +10,11 @@ from rich.table import Table
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
+from cutwater.cli.rounds import plan_error_text, say_notes
 
 if TYPE_CHECKING:
-    from cutwater.runs.audit import ClientAudit, RoundAudit
+    from cutwater.runs.audit import Audit
+    from cutwater.runs.values import ClientRound, Round
 
 GROUPS = {
     "Client": ("client_forward", "client_backward"),
@@ -37,23 +39,26 @@ def audit(
     Example: cutwater audit runs/fleet
     """
     from cutwater.runs.audit import audit as read
-    from cutwater.runs.audit import audit_json
 
-    rounds = read(run)
+    found = read(run)
     if json_:
-        print_json(audit_json(rounds))
+        print_json(found.to_json())
     else:
-        show(rounds)
+        show(found)
 
 
-def show(rounds: "tuple[RoundAudit, ...]") -> None:
-    """The last round client by client, and all rounds in a line each."""
+def show(found: "Audit") -> None:
+    """The last round client by client, all rounds in a line each, and how far they were from their plans."""
+    say_notes(found.notes)
+    rounds = found.rounds
     last = next((each for each in reversed(rounds) if not each.failed), rounds[-1])
     console.print(_table(last))
     for each in rounds:
         console.print(line(each), markup=False, soft_wrap=True)
+    if len(rounds) > 1 and found.summary.plan_error is not None:
+        console.print(f"All rounds: {plan_error_text(found.summary.plan_error)}.", soft_wrap=True)
     for client in last.clients:
-        if client.outcome != "done":
+        if not client.done:
             console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
     if any(client.model_timed is False for client in last.clients):
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
@@ -61,41 +66,42 @@ def show(rounds: "tuple[RoundAudit, ...]") -> None:
         console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
 
 
-def line(each: "RoundAudit") -> str:
+def line(each: "Round") -> str:
     """A round in a line."""
     if each.failed:
         return f"Round {each.round} ({each.planner}) failed: {each.failed}"
-    took, deviation = show_seconds(each.measured_seconds), f"({each.deviation:+.1%})"
-    text = f"Round {each.round} ({each.planner}): predicted {show_seconds(each.predicted_seconds)}, "
+    took = show_seconds(each.actual_seconds)
+    deviation = "" if each.deviation is None else f" ({each.deviation:+.1%})"
+    text = f"Round {each.round} ({each.planner}): predicted {show_seconds(each.planned_seconds)}, "
     if each.wall_seconds is None:
-        return f"{text}{took} by the virtual clock {deviation}"
+        return f"{text}{took} by the virtual clock{deviation}"
     wall = f"{show_seconds(each.wall_seconds)} on the wall, with Flower's messages"
-    return f"{text}measured {took} {deviation}; {wall}"
+    return f"{text}measured {took}{deviation}; {wall}"
 
 
-def _table(each: "RoundAudit") -> Table:
+def _table(each: "Round") -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Client", no_wrap=True)
     for title in ("Cut", "Session", *GROUPS, "Share", "Messages"):
         table.add_column(title, justify="right", no_wrap=True)
     for client in each.clients:
-        if client.outcome == "done":
+        if client.done:
             table.add_row(*_row(client))
     return table
 
 
-def _row(client: "ClientAudit") -> list[str]:
+def _row(client: "ClientRound") -> list[str]:
     split = client.mode == "split"
-    cells = [escape(client.name), str(client.cut), _pair(client.predicted_seconds, client.measured_seconds)]
+    cells = [escape(client.name), str(client.cut), _pair(client.planned_seconds, client.actual_seconds)]
     for title, phases in GROUPS.items():
-        sums = [sum(side[phase] for phase in phases) for side in (client.predicted, client.measured)]
+        sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]
         if title == "Model" and client.model_timed is False:
             cells.append(f"{show_seconds(sums[0])} → *")
         else:
             cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
-    delivered = client.delivered_share
-    cells.append(f"{show_compute(client.promised_share)} → {show_compute(delivered)}" if delivered else "-")
-    cells.append("-" if client.message_seconds is None else show_seconds(client.message_seconds))
+    delivered, messages = client.delivered_share, client.message_seconds
+    cells.append(f"{show_compute(client.share)} → {show_compute(delivered)}" if delivered else "-")
+    cells.append("-" if messages is None else show_seconds(messages))
     return cells
 
 

@@ -3,7 +3,7 @@
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,7 +20,8 @@ from cutwater.cli.rounds import percent
 
 if TYPE_CHECKING:
     from cutwater.fleet.supernodes import LocalFleet
-    from cutwater.runs.audit import RoundAudit
+    from cutwater.runs.audit import Audit
+    from cutwater.runs.metrics import Line
 
 
 def fleet(
@@ -60,7 +61,7 @@ def fleet(
         find_planner(name)  # a fleet takes a while to start: what is wrong is said before
     if len(set(planners)) != len(planners):
         raise RunError(f"planners are {', '.join(planners)}, but each can run once")
-    found: dict[str, tuple[RoundAudit, ...]] = {}
+    found: dict[str, Audit] = {}
     with (
         _ended_by_signals(),
         tempfile.TemporaryDirectory(prefix="cutwater-runs-") as spare,
@@ -71,55 +72,54 @@ def fleet(
             found[name] = _run(nodes, folder, name, rounds, emulate=not real)
         _say("ending all processes")
     _print(found, json_)
-    if any(audits[-1].failed for audits in found.values()):
+    if any(audit.rounds[-1].failed for audit in found.values()):
         sys.exit(1)
 
 
-def _run(
-    nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *, emulate: bool
-) -> "tuple[RoundAudit, ...]":
+def _run(nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *, emulate: bool) -> "Audit":
     from cutwater.runs.audit import audit
-    from cutwater.runs.metrics import read
+    from cutwater.runs.confined import Folder
+    from cutwater.runs.reader import read_lines
 
-    metrics = folder / "metrics.jsonl"
-    seen = len(read(metrics))
+    def told() -> "tuple[Line, ...]":
+        return read_lines(Folder(folder))[0]
+
+    seen = len(told())
 
     def tell() -> None:
         nonlocal seen
-        rows = read(metrics)
-        for row in rows[seen:]:
-            _say(f"{planner}, {news(row)}")
-        seen = max(seen, len(rows))
+        lines = told()
+        for line in lines[seen:]:
+            _say(f"{planner}, {news(line)}")
+        seen = max(seen, len(lines))
 
     _say(f"training with planner {planner}")
     nodes.run(folder, planner=planner, rounds=rounds, emulate=emulate, name=planner, meanwhile=tell)
     tell()
-    rows = read(metrics)
-    if not rows or rows[-1]["round"] < (rounds or nodes.rounds):
-        raise EngineError(f"the run ended after {len(rows)} rounds: {nodes.complaint(planner)}")
+    lines = told()
+    if not lines or lines[-1].round < (rounds or nodes.rounds):
+        raise EngineError(f"the run ended after {len(lines)} rounds: {nodes.complaint(planner)}")
     return audit(folder)
 
 
-def news(row: Mapping[str, Any]) -> str:
-    """A line of metrics.jsonl for people; a round that was not tested has no accuracy."""
-    if row["failed"]:
-        return f"round {row['round']}: {row['failed']}"
-    accuracy = "" if row["accuracy"] is None else f", accuracy {percent(row['accuracy'])}"
-    return f"round {row['round']}: {show_seconds(row['actual_seconds'])}{accuracy}"
+def news(line: "Line") -> str:
+    """A round for people; one that was not tested has no accuracy."""
+    if line.failed:
+        return f"round {line.round}: {line.failed}"
+    accuracy = "" if line.accuracy is None else f", accuracy {percent(line.accuracy)}"
+    return f"round {line.round}: {show_seconds(line.actual_seconds or 0.0)}{accuracy}"
 
 
-def _print(found: "dict[str, tuple[RoundAudit, ...]]", json_: bool) -> None:
-    from cutwater.runs.audit import audit_json
-
+def _print(found: "dict[str, Audit]", json_: bool) -> None:
     if json_:
-        documents: dict[str, Any] = {name: audit_json(audits) for name, audits in found.items()}
+        documents: dict[str, Any] = {name: audit.to_json() for name, audit in found.items()}
         print_json(documents if len(documents) > 1 else next(iter(documents.values())))
         return
-    for name, audits in found.items():
+    for name, audit in found.items():
         if len(found) > 1:
             console.print(f"\n{name}", style="bold", markup=False)
-        show(audits)
-    means = {name: _means(audits) for name, audits in found.items()}
+        show(audit)
+    means = {name: _means(audit) for name, audit in found.items()}
     slowest = max(means, key=lambda name: means[name][0])
     for name, (measured, wall) in means.items():
         if name != slowest:
@@ -132,9 +132,10 @@ def _print(found: "dict[str, tuple[RoundAudit, ...]]", json_: bool) -> None:
             )
 
 
-def _means(audits: "tuple[RoundAudit, ...]") -> tuple[float, float]:
-    measured = sum(each.measured_seconds for each in audits) / len(audits)
-    wall = sum(each.wall_seconds or each.measured_seconds for each in audits) / len(audits)
+def _means(audit: "Audit") -> tuple[float, float]:
+    rounds = audit.rounds
+    measured = sum(each.actual_seconds for each in rounds) / len(rounds)
+    wall = sum(each.wall_seconds or each.actual_seconds for each in rounds) / len(rounds)
     return measured, wall
 
 

@@ -29,7 +29,7 @@ def report(
     from cutwater.base.jsonfile import write_atomically
     from cutwater.report.html import report_html
     from cutwater.report.run_report import report_data
-    from cutwater.runs.reader import Folder
+    from cutwater.runs.confined import Folder
 
     for folder in run:
         if not folder.is_dir():
@@ -45,9 +45,11 @@ def report(
 
 def _names(runs: list[Path]) -> list[str]:
     """The shortest ends of the paths that tell the runs apart."""
+    from cutwater.runs.confined import shown
+
     parts = [run.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(one[-length:]) for one in parts]
+        names = [shown("/".join(one[-length:])) for one in parts]
         if len(set(names)) == len(names):
             return names
     raise RunError(f"{runs[0]} is named twice: compare runs that differ")

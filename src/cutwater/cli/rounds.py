@@ -1,5 +1,6 @@
 """What is seen of training while it goes on: a live line on a terminal, a plain line a round elsewhere."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from cutwater.cli.common import err
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
     from cutwater.federate.loop import Round
+    from cutwater.runs.summary import PlanError
 
 
 def percent(fraction: float) -> str:
@@ -20,6 +22,18 @@ def percent(fraction: float) -> str:
     ('98.1 %', '0.0 %')
     """
     return f"{fraction * 100:.1f} %"
+
+
+def plan_error_text(error: "PlanError") -> str:
+    """How far rounds were from their plans, for people."""
+    worst = f"{percent(error.worst)} at worst (round {error.worst_round})"
+    return f"off by {percent(error.mean)} on average, {worst}"
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """What is missing or damaged in a run folder, on stderr."""
+    for note in notes:
+        err.print(note, style="yellow", markup=False, soft_wrap=True)
 
 
 class Display:

@@ -12,7 +12,7 @@ from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json, ScenarioFile, planner_options
-from cutwater.cli.rounds import Display, percent
+from cutwater.cli.rounds import Display, percent, plan_error_text, say_notes
 
 if TYPE_CHECKING:
     from cutwater.federate.study import Study
@@ -54,7 +54,7 @@ def train(
     Example: cutwater train examples/digits.toml --run runs/digits
     """
     from cutwater.execute.local import run as run_locally
-    from cutwater.runs import metrics
+    from cutwater.runs.reader import read_run
     from cutwater.runs.summary import summary
 
     _check_name(run)
@@ -80,18 +80,16 @@ def train(
     finally:
         if board is not None:
             board.close()
-    rows = metrics.read(run / "metrics.jsonl")
-    note = metrics.gaps(run / "metrics.jsonl", rows)
-    if note is not None:
-        display.say(note)
-    result = summary(rows)
+    kept = read_run(run)
+    say_notes(kept.notes)
+    result = summary(kept.lines)
     # Virtual time runs from the first round to the last, whatever lines are missing: so does FedAvg's.
-    rival = _fedavg(study, rows[-1]["round"] if rows else 0)
+    rival = _fedavg(study, result.rounds)
     if json_:
         print_json(_json(run, study, result, rival))
     else:
         _show(run, study, result, rival)
-    if result.rounds and result.failed == result.rounds:
+    if kept.lines and all(line.failed for line in kept.lines):
         raise typer.Exit(NO_ROUND)
 
 
@@ -131,10 +129,11 @@ def _say_how_to_resume(
 ) -> None:
     import shlex
 
-    from cutwater.runs import metrics
+    from cutwater.runs.confined import Folder
+    from cutwater.runs.reader import read_lines
 
-    rows = metrics.read(run / "metrics.jsonl")
-    done = rows[-1]["round"] if rows else 0
+    lines, _ = read_lines(Folder(run))
+    done = lines[-1].round if lines else 0
     parts = ["cutwater", "train", str(scenario), "--run", str(run), "--resume"]
     parts += ["--rounds", str(rounds)] if rounds is not None else []
     parts += ["--planner", planner] if planner != "exact" else []
@@ -201,15 +200,8 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
     lines.append(("virtual time", f"{show_seconds(result.virtual_seconds)} by planner {study.planner}"))
     if study.planner != "fedavg":
         lines.append(("FedAvg's clock", _rival_line(result, rival)))
-    if result.estimate is not None:
-        estimate = result.estimate
-        lines.append(
-            (
-                "plan against truth",
-                f"off by {percent(estimate.mean)} on average, {percent(estimate.worst)} at worst "
-                f"(round {estimate.worst_round})",
-            )
-        )
+    if result.plan_error is not None:
+        lines.append(("plan against truth", plan_error_text(result.plan_error)))
     if result.lost:
         lines.append(("lost updates", f"{result.lost}, by dropout or too late"))
     lines.append(("traffic", f"{show_size(result.bytes_up * 8)} up, {show_size(result.bytes_down * 8)} down"))

@@ -40,7 +40,7 @@ def web(
         if error.name not in ("starlette", "anyio"):
             raise
         raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
-    from cutwater.runs.reader import Folder
+    from cutwater.runs.confined import Folder
     from cutwater.scenario.file import load_scenario
 
     for folder in (runs, profiles):

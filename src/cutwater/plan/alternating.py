@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import PlanError
 from cutwater.plan.allocate import allocate
 from cutwater.plan.fleet import Floats, Ints
-from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency
+from cutwater.plan.latency import before_server, fitted_latency, latency, latency_alone, server_work
 from cutwater.plan.problem import Problem, check_whole
 from cutwater.plan.value import Iteration, Plan, assemble
 from cutwater.profile.fit import Fit, fit
@@ -39,7 +39,7 @@ def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int
     check_whole("iterations", iterations, 1, MOST_ITERATIONS)
     curves = fit(problem.profile)
     # Step 1: T̃_k. (Step 2 sorts by it; here nothing depends on the order that clients are listed in.)
-    alone = np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)
+    alone = latency_alone(problem)
     # Step 3: everyone starts with an equal share.
     shares = np.full(len(problem), problem.server.compute / len(problem))
     trace: list[Iteration] = []

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cutwater.plan.problem import Problem
+from cutwater.plan.problem import Costs, Problem
 from cutwater.profile.fit import Fit
 
 Array = NDArray[np.float64]
@@ -175,6 +175,24 @@ def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which
 def whole_model_latency(problem: Problem) -> Array:
     """Eq. (19): T̃_k, what FedAvg takes: the whole model on the client."""
     return latency(problem, problem.layers, 0.0)
+
+
+def latency_alone(problem: Problem) -> Array:
+    """T̃_k of eq. (19); infinite for a client that may not train the whole model."""
+    return np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)
+
+
+def alone_by_phases(phases: Phases[float], cut: int, costs: Costs) -> float | None:
+    """T̃_k of a client of which only the phases of a session at some cut are known.
+
+    Computing and moving the model take as much longer as the whole model is larger. None where nothing of
+    either is on the client at that cut, and so its device or links are not known.
+    """
+    if not 1 <= cut <= len(costs.bits) or min(costs.client[cut - 1], costs.bits[cut - 1]) <= 0:
+        return None
+    computing = phases.client * costs.client[-1] / costs.client[cut - 1]
+    moving = (phases.model_download + phases.model_upload) * costs.bits[-1] / costs.bits[cut - 1]
+    return float(computing + moving)
 
 
 def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutwater.report.figures import PHASE_COLOURS
 from cutwater.report.run_report import report_data
-from cutwater.runs.reader import Folder
+from cutwater.runs.confined import Folder
 
 STYLES = ("style.css",)
 SCRIPTS = ("core.js", "charts.js", "clients.js", "report-run.js", "report-round.js", "report.js")

@@ -1,255 +1,154 @@
 """What a run report shows, as plain data: one run or several compared, finished or going on.
 
-Everything is taken from run folders (docs/run-folder.md), which may be damaged or foreign: each value is
-brought to its type or left out, so that the page can rely on what it gets.
+All numbers are those of :mod:`cutwater.runs`; the page draws and words them.
 """
 
 import math
-import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from cutwater.base.errors import CutwaterError, RunError
-from cutwater.plan.latency import PHASES
+from cutwater.base.errors import RunError
+from cutwater.plan.latency import PHASES, Phases, alone_by_phases
 from cutwater.plan.problem import Costs
-from cutwater.profile.values import Profile
-from cutwater.runs.reader import Folder, read_document, read_metrics, round_numbers
+from cutwater.runs import layout
+from cutwater.runs.confined import Folder, shown
+from cutwater.runs.metrics import Line
+from cutwater.runs.reader import Run, gather, read_run
+from cutwater.runs.summary import Compared, compare, phase_totals, summary
+from cutwater.runs.values import ClientRound, Round
 
 Json = dict[str, Any]
 
 MOST_SESSIONS = 20_000
 """Client sessions whose phases a report carries: about 4 MB. Of a longer run, rounds at even distances."""
-MOST_TEXT = 200_000
-"""Characters of a scenario that a report carries."""
-_LINE = (
-    "virtual_seconds",
-    "wall_seconds",
-    "loss",
-    "test_loss",
-    "accuracy",
-    "bytes_up",
-    "bytes_down",
-    "planned_seconds",
-    "actual_seconds",
-)
+MOST_KEPT = 16
+"""Runs whose rounds are kept between two looks at them."""
 
 
 def report_data(folders: Sequence[tuple[str, Folder]]) -> Json:
     """The data of one report; each run comes with the name that it is shown under."""
     budget = MOST_SESSIONS // max(len(folders), 1)
+    compared = compare([read_run(folder) for _, folder in folders])
     return {
         "cutwater": version("cutwater"),
         "phases": list(PHASES),
-        "runs": [run_data(name, folder, budget) for name, folder in folders],
+        "accuracy": compared.accuracy,
+        "runs": [_run_data(name, row, budget) for (name, _), row in zip(folders, compared.runs, strict=True)],
     }
 
 
-def run_data(name: str, folder: Folder, budget: int = MOST_SESSIONS) -> Json:
-    """One run."""
-    lines, notes = read_metrics(folder)
-    info = read_document(folder, "run.json")
-    numbers = round_numbers(folder)
-    if info is None and not lines and not numbers:
-        raise RunError(
-            f"{folder.root} is no run folder: it holds neither run.json nor a whole line of metrics.jsonl"
-        )
-    if info is None:
-        notes.append("run.json is missing or can't be read")
-    rounds = _rounds(folder, numbers, budget)
-    if len(rounds) < len(numbers):
-        notes.append(f"{len(rounds)} of {len(numbers)} rounds are shown client by client")
-    profile = read_document(folder, "profile.json") or {}
-    rounds = _with_alone(rounds, profile)
+def list_entry(name: str, folder: Folder) -> Json:
+    """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
+    try:
+        run = read_run(folder)
+        about = {"planner": run.info.planner, "engine": run.info.engine, **summary(run.lines).to_json()}
+    except RunError:
+        about = {"planner": "", "engine": "", **summary(()).to_json()}
+    written, _ = folder.stamp(layout.METRICS)
+    return {"name": name, "written": written / 1e9, **about}
+
+
+def _run_data(name: str, row: Compared, budget: int) -> Json:
+    run = row.run
+    rounds, damaged = _rounds(run, budget)
+    profile, unprofiled = run.profile()
+    scenario, unread = run.scenario()
+    notes = [*run.notes, *damaged, *unprofiled, *unread]
+    if len(rounds) < len(run.numbers):
+        notes.append(f"{len(rounds)} of {len(run.numbers)} rounds are shown client by client")
+    costs = None if profile is None else Costs.of(profile)
     return {
         "name": name,
-        "info": _plain(info or {}),
-        "model": _text(profile.get("model")) or None,
-        "input": _text(profile.get("input")) or None,
-        "layers": _whole(profile.get("layers")),
-        "scenario": _scenario(folder),
-        "lines": [_line(line) for line in lines],
-        "rounds": rounds,
-        "phases": _phase_totals(rounds),
-        "losses": _losses(lines),
+        "info": run.info.facts,
+        "planner": run.info.planner,
+        "model": None if profile is None else shown(profile.model),
+        "input": None if profile is None else shown(profile.input),
+        "layers": None if profile is None else len(profile),
+        "scenario": scenario,
+        "summary": row.to_json(),
+        "lines": [_line(line) for line in run.lines],
+        "rounds": [_round(each, costs, run.info.server_compute) for each in rounds],
+        "phases": [asdict(phase) for phase in phase_totals(rounds)],
+        "losses": [
+            {"round": line.round, "client": client, "reason": reason}
+            for line in run.lines
+            for client, reason in line.lost.items()
+        ],
         "notes": notes,
     }
 
 
-def summary(name: str, folder: Folder) -> Json:
-    """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
-    try:
-        lines, _ = read_metrics(folder)
-        info = read_document(folder, "run.json") or {}
-    except RunError:
-        lines, info = [], {}
-    last = _line(lines[-1]) if lines else {}
-    accuracies = [found for line in lines if (found := _number(line.get("accuracy"))) is not None]
-    written, _ = folder.stamp("metrics.jsonl")
-    return {
-        "name": name,
-        "planner": _text(info.get("planner")),
-        "engine": _text(info.get("engine")),
-        "rounds": last.get("round", 0),
-        "accuracy": accuracies[-1] if accuracies else None,
-        "virtual_seconds": last.get("virtual_seconds"),
-        "written": written / 1e9,
-    }
+def _line(line: Line) -> Json:
+    return {**vars(line), "clients": len(line.clients), "lost": len(line.lost), "deviation": line.deviation}
 
 
-def stamp(folder: Folder) -> str:
-    """Changes whenever a run has something new to show."""
-    parts = (folder.stamp("metrics.jsonl"), folder.stamp("run.json"), (len(folder.entries("rounds")),))
-    return "-".join(f"{number:x}" for part in parts for number in part)
+_kept: dict[Folder, dict[tuple[int, ...], Round]] = {}
+"""The rounds that the last report of a run held, because a page that follows a run asks often."""
 
 
-def _line(line: Json) -> Json:
-    return {
-        "round": line["round"],
-        **{key: _number(line.get(key)) for key in _LINE},
-        "bottleneck": _text(line.get("bottleneck")),
-        "clients": len(line["clients"]) if isinstance(line.get("clients"), list) else None,
-        "lost": len(line["lost"]) if isinstance(line.get("lost"), dict) else 0,
-        "failed": _text(line.get("failed")) or None,
-        "sha256": _text(line.get("weights_sha256")),
-    }
+def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+    """Rounds client by client: all, or as many as the budget of sessions allows, the last one always."""
+    before, fresh = _kept.pop(run.folder, {}), dict[tuple[int, ...], Round]()
 
+    def read(number: int) -> Round:
+        files = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
+        key = (number, *(part for file in files for part in run.folder.stamp(file)))
+        fresh[key] = before.get(key) or run.round(number)
+        return fresh[key]
 
-def _losses(lines: Iterable[Json]) -> list[Json]:
-    """Who was lost, when and why."""
-    found = []
-    for line in lines:
-        lost = line.get("lost")
-        for client, reason in lost.items() if isinstance(lost, dict) else ():
-            found.append({"round": line["round"], "client": _text(client), "reason": _text(reason)})
+    last, _ = gather(read, run.numbers[-1:])
+    size = max([1, *(len(each.clients) for each in last)])
+    count = max(budget // size, 1)
+    step = max(math.ceil(len(run.numbers) / count), 1)
+    found = gather(read, run.numbers[::-1][::step][::-1])
+    _kept[run.folder] = fresh
+    for old in list(_kept)[:-MOST_KEPT]:
+        _kept.pop(old, None)
     return found
 
 
-def _rounds(folder: Folder, numbers: list[int], budget: int) -> list[Json]:
-    """Rounds client by client: all, or as many as the budget of sessions allows, the last one always."""
-    if not numbers:
-        return []
-    last = _round(folder.root, numbers[-1], folder.stamp(_round_file(numbers[-1])))
-    size = max(len(last["clients"]) if last else 1, 1)
-    count = max(budget // size, 1)
-    step = max(math.ceil(len(numbers) / count), 1)
-    chosen = numbers[::-1][::step][::-1]
-    read = (_round(folder.root, number, folder.stamp(_round_file(number))) for number in chosen)
-    return [found for found in read if found is not None]
-
-
-def _round_file(number: int) -> str:
-    return f"rounds/{number:05d}.json"
-
-
-@lru_cache(maxsize=2048)
-def _round(root: Any, number: int, _stamp: tuple[int, int]) -> Json | None:
-    """One round; kept while its file stays as it is, because a page that follows a run asks often."""
-    folder = Folder(root)
-    found = read_document(folder, _round_file(number))
-    if found is None or not isinstance(found.get("clients"), list):
-        return None
-    plan = read_document(folder, f"plans/{number:05d}.json") or {}
+def _round(each: Round, costs: Costs | None, compute: float | None) -> Json:
+    sharing = [client.share for client in each.clients if client.share > 0]
     return {
-        "round": number,
-        "planner": _text(found.get("planner")),
-        "planned_seconds": _number(found.get("planned_seconds")),
-        "actual_seconds": _number(found.get("actual_seconds")),
-        "failed": _text(found.get("failed")) or None,
-        "server_compute": _number(plan.get("server_compute")),
-        "lower_bound": _number(plan.get("lower_bound")) or None,
-        "layers": _whole(plan.get("layers")),
-        "clients": [_client(row) for row in found["clients"] if isinstance(row, dict)],
+        "round": each.round,
+        "planner": each.planner,
+        "planned_seconds": each.planned_seconds,
+        "actual_seconds": each.actual_seconds,
+        "deviation": each.deviation,
+        "failed": each.failed,
+        "server_compute": compute or sum(sharing) or 1.0,
+        "sharing": len(sharing),
+        "lost": sum(not client.done for client in each.clients),
+        "delivered": each.delivered,
+        "clients": [_client(client, each, costs) for client in each.clients],
     }
 
 
-def _client(row: Json) -> Json:
+def _client(client: ClientRound, each: Round, costs: Costs | None) -> Json:
+    alone = None if costs is None else alone_by_phases(client.planned, client.cut, costs)
     return {
-        "name": _text(row.get("name")),
-        "cut": _whole(row.get("cut")),
-        "share": _number(row.get("share")) or 0.0,
-        "delivered": _number(row.get("delivered_share")),
-        "split": row.get("mode") != "fedavg",
-        "lost": None if row.get("outcome") == "done" else _text(row.get("outcome")) or "unknown",
-        "planned": _seconds(row.get("planned")),
-        "actual": _seconds(row.get("actual")),
+        "name": client.name,
+        "cut": client.cut,
+        "share": client.share,
+        "delivered": client.delivered_share,
+        "split": client.mode != "fedavg",
+        "lost": None if client.done else client.outcome,
+        "counts": client.done and not each.failed,
+        "planned": _seconds(client.planned),
+        "actual": _seconds(client.actual),
+        "planned_seconds": _short(client.planned_seconds),
+        "actual_seconds": _short(client.actual_seconds),
+        "alone": None if alone is None or not math.isfinite(alone) else _short(alone),
     }
 
 
-def _seconds(phases: object) -> list[float] | None:
-    """Seconds in the order of the phases, short enough for a page; None where there are none."""
-    if not isinstance(phases, dict):
-        return None
-    values = [_number(phases.get(phase)) or 0.0 for phase in PHASES]
-    return [float(f"{value:.6g}") for value in values]
+def _seconds(phases: Phases[float]) -> list[float]:
+    """Seconds in the order of the phases."""
+    return [_short(value) for value in phases]
 
 
-def _with_alone(rounds: Iterable[Json], profile: Json) -> list[Json]:
-    """T̃_k of each client (eq. (19)), as its planned phases and the profile tell of device and links."""
-    try:
-        costs = Costs.of(Profile.from_json(profile))
-    except CutwaterError:
-        costs = None
-
-    def alone(client: Json) -> Json:
-        return {**client, "alone": None if costs is None else _alone(client, costs)}
-
-    return [{**round_, "clients": [alone(client) for client in round_["clients"]]} for round_ in rounds]
-
-
-def _alone(client: Json, costs: Costs) -> float | None:
-    cut, seconds = client["cut"], client["planned"]
-    if not seconds or cut is None or not 1 <= cut <= len(costs.bits):
-        return None
-    phases = dict(zip(PHASES, seconds, strict=True))
-    computing = phases["client_forward"] + phases["client_backward"]
-    moving = phases["model_download"] + phases["model_upload"]
-    parts = ((computing, costs.client), (moving, costs.bits))
-    if any(column[cut - 1] <= 0 for _, column in parts):
-        return None
-    return float(sum(taken * column[-1] / column[cut - 1] for taken, column in parts))
-
-
-def _phase_totals(rounds: Iterable[Json]) -> list[Json]:
-    """Planned and actual seconds of each phase over all sessions that made it."""
-    planned, actual = Counter[str](), Counter[str]()
-    for round_ in rounds:
-        for client in round_["clients"]:
-            if client["lost"] is None and client["planned"] and client["actual"]:
-                planned.update(dict(zip(PHASES, client["planned"], strict=True)))
-                actual.update(dict(zip(PHASES, client["actual"], strict=True)))
-    if not planned:
-        return []
-    return [{"phase": phase, "planned": planned[phase], "actual": actual[phase]} for phase in PHASES]
-
-
-def _scenario(folder: Folder) -> str | None:
-    content = folder.read("scenario.toml")
-    return None if content is None else content.decode("utf-8", "replace")[:MOST_TEXT]
-
-
-def _plain(value: Any, depth: int = 4) -> Any:
-    """JSON from a file, without what a page can't show: depth, length and numbers that are none."""
-    if isinstance(value, dict) and depth:
-        return {str(key)[:200]: _plain(one, depth - 1) for key, one in list(value.items())[:200]}
-    if isinstance(value, list) and depth:
-        return [_plain(one, depth - 1) for one in value[:200]]
-    if isinstance(value, bool) or value is None:
-        return value
-    return _number(value) if isinstance(value, int | float) else _text(value)
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) <= sys.float_info.max else None  # a longer whole number fits no float
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)[:2000]
+def _short(value: float) -> float:
+    """Short enough for a page that holds many."""
+    return float(f"{value:.6g}")

@@ -1,29 +1,30 @@
 """The curves of runs: accuracy by round, where cuts change nothing, and by virtual time, where they do."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress
+from cutwater.runs.metrics import Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = ("-", "--", ":", "-.")
 
-Curve = tuple[str, str, Sequence[Mapping[str, Any]]]
-"""(label, planner, lines of metrics.jsonl)."""
+Curve = tuple[str, str, Sequence[Line]]
+"""(label, planner, lines)."""
 
 
 def draw_runs(curves: Sequence[Curve]) -> "Figure":
     """Two panels with the test accuracy of each run."""
     figure = blank_figure(7.2, 2.9)
     panels = figure.subplots(1, 2, sharey=True)
-    for place, (label, planner, rows) in enumerate(curves):
-        known = [row for row in rows if row["accuracy"] is not None]
+    for place, (label, planner, lines) in enumerate(curves):
+        known = [(line, 100 * line.accuracy) for line in lines if line.accuracy is not None]
         for axes, key in zip(panels, ("round", "virtual_seconds"), strict=True):
             axes.plot(
-                [row[key] for row in known],
-                [100 * row["accuracy"] for row in known],
+                [getattr(line, key) for line, _ in known],
+                [accuracy for _, accuracy in known],
                 _STYLES[place % len(_STYLES)],
                 color=PLANNER_COLOURS.get(planner, OTHER),
                 linewidth=1.6,

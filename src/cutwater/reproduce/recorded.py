@@ -9,7 +9,6 @@ accuracy --full` had in its run folder when it was recorded by
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cutwater.base.jsonfile import check_document, document, read_json, write_json
 from cutwater.reproduce.item import Claim, plain
@@ -82,23 +81,22 @@ def record(folder: Path, path: Path = HOME) -> Recorded:
     """Keep what a run folder holds of a training of EfficientNetV2-M."""
     from cutwater.reproduce.items.accuracy import ITEM
     from cutwater.reproduce.training import as_training, load_data, make_study
-    from cutwater.runs import metrics
+    from cutwater.runs.reader import read_run
 
-    about: dict[str, Any] = read_json(folder / "run.json")
-    rows = metrics.read(folder / "metrics.jsonl")
+    run = read_run(folder).undamaged()
     data, _ = load_data(ITEM.full.source)
-    training = as_training(make_study(ITEM.full, data, int(about["seed"])), rows)
+    training = as_training(make_study(ITEM.full, data, int(run.info.facts["seed"])), run.lines)
     found = Recorded(
         seed=training.seed,
         lr=ITEM.full.lr,
-        done=len(rows),
+        done=len(run.lines),
         rounds=training.rounds,
         accuracy=training.accuracy,
-        loss=tuple(float(row["loss"]) for row in rows),
+        loss=tuple(line.loss for line in run.lines if line.loss is not None),
         seconds=training.seconds,
         weights_sha256=training.weights_sha256,
-        wall_hours=round(float(rows[-1]["wall_seconds"]) / 3600, 2),
-        versions=about["versions"],
+        wall_hours=round(run.lines[-1].wall_seconds / 3600, 2),
+        versions=run.info.facts["versions"],
     )
     write_json(path, document(FORMAT, VERSION, plain(found)))
     return found

@@ -4,10 +4,9 @@ SFL and FedAvg give the same bits in every round, wherever models are cut, so a 
 seed and timed by several planners' clocks; that the bits are the same is checked by really training both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from cutwater.execute.local import LocalTrainer, Tick, sensible_workers
 from cutwater.execute.local import run as run_locally
 from cutwater.execute.workers import one_thread
 from cutwater.federate.clock import clock_only
+from cutwater.federate.loop import Record
 from cutwater.federate.selection import select
 from cutwater.federate.study import Study
 from cutwater.federate.verify import Check, verify
@@ -28,7 +28,8 @@ from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_model
 from cutwater.profile.values import Profile
 from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
-from cutwater.runs import metrics
+from cutwater.runs.metrics import Line
+from cutwater.runs.reader import read_run
 from cutwater.scenario.settings import DataSettings, TrainSettings
 
 PLANNERS = ("fedavg", "alternating", "exact")
@@ -137,23 +138,19 @@ def train(study: Study, folder: Path | None, watch: Callable[[Tick], None]) -> T
     # Sessions have the cores; this process only adds up what they send.
     with one_thread():
         trained = run_locally(study, folder, workers=None, resume=True, watch=watch)
-    rows = (
-        [record.to_json() for record in trained.records]
-        if folder is None
-        else metrics.read(folder / "metrics.jsonl")
-    )
-    return as_training(study, rows)
+    lines = trained.records if folder is None else read_run(folder).undamaged().lines
+    return as_training(study, lines)
 
 
-def as_training(study: Study, rows: list[dict[str, Any]]) -> Training:
+def as_training(study: Study, lines: Sequence[Record | Line]) -> Training:
     """A training as its metrics tell it."""
-    tested = [row for row in rows if row["accuracy"] is not None]
-    rounds = tuple(int(row["round"]) for row in tested)
+    tested = [(line.round, line.accuracy) for line in lines if line.accuracy is not None]
+    rounds = tuple(number for number, _ in tested)
     return Training(
         seed=study.train.seed,
         rounds=rounds,
-        accuracy=tuple(float(row["accuracy"]) for row in tested),
-        weights_sha256=str(rows[-1]["weights_sha256"]),
+        accuracy=tuple(accuracy for _, accuracy in tested),
+        weights_sha256=lines[-1].weights_sha256,
         seconds={planner: clock(study.with_planner(planner), rounds) for planner in PLANNERS},
     )
 

@@ -9,18 +9,13 @@ from typing import Any
 
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
-from cutwater.runs import checkpoint
-from cutwater.runs import metrics
 from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
-
-FORMAT = "cutwater.run"
-VERSION = 1
-
+from cutwater.runs import checkpoint, layout, metrics
 
 _OWN = (
-    *("run.json", "scenario.toml", "profile.json", "metrics.jsonl", "plans", "rounds", "checkpoints"),
-    *(".run", ".scenario", ".profile", ".lock", "tensorboard"),
+    *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
+    *(layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
 )
 """What a run writes, before its first round is done and in the middle of writing."""
 
@@ -40,7 +35,7 @@ class RunFolder:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunError(f"{self.path} can't be written: {error.strerror or error}") from error
         try:
@@ -62,12 +57,12 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         """metrics.jsonl."""
-        return self.path / "metrics.jsonl"
+        return self.path / layout.METRICS
 
     @property
     def checkpoints(self) -> Path:
         """Where the newest weights are."""
-        return self.path / "checkpoints"
+        return self.path / layout.CHECKPOINTS
 
     def has_rounds(self) -> bool:
         """Whether anything of a round is here, be it that its checkpoint was lost."""
@@ -77,11 +72,10 @@ class RunFolder:
     def save(self, round_: Round) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
         number, after = round_.progress.round, round_.progress
-        name = f"{number:05d}.json"
         if round_.measured is not None:
-            write_json(self.path / "measured" / name, round_.measured.to_json())
-        write_json(self.path / "plans" / name, round_.outcome.plan.to_json())
-        write_json(self.path / "rounds" / name, round_.outcome.to_json())
+            write_json(self.path / layout.of_round(layout.MEASURED, number), round_.measured.to_json())
+        write_json(self.path / layout.of_round(layout.PLANS, number), round_.outcome.plan.to_json())
+        write_json(self.path / layout.of_round(layout.ROUNDS, number), round_.outcome.to_json())
         metrics.append(self.metrics, round_.record.to_json())
         state = {
             "virtual_seconds": after.virtual_seconds,
@@ -89,9 +83,7 @@ class RunFolder:
             "estimates": after.estimates.to_json(),
             "holds": dict(after.holds),
         }
-        checkpoint.save(
-            self.checkpoints, checkpoint.Checkpoint(number, after.weights, state, after.memory)
-        )
+        checkpoint.save(self.checkpoints, checkpoint.Checkpoint(number, after.weights, state, after.memory))
 
     def progress(self, study: Study) -> tuple[Progress, tuple[str, ...]]:
         """Where the run stands, and a sentence for every damaged checkpoint that was passed over."""
@@ -116,11 +108,11 @@ class RunFolder:
         return progress, found.notes
 
     def _stories(self) -> list[Path]:
-        return [path for path in (self.path / "rounds").glob("*.json") if path.stem.isdigit()]
+        return [path for path in (self.path / layout.ROUNDS).glob("*.json") if path.stem.isdigit()]
 
     def _check_nothing_lost(self) -> None:
         """Where no checkpoint is, at most the first round was on its way to disk when a kill came."""
-        rows = [row["round"] for row in metrics.read(self.metrics)]
+        rows = [line.round for line in metrics.read(self.metrics)]
         last = max([*rows, *(int(path.stem) for path in self._stories())], default=0)
         if last > 1:
             raise RunError(
@@ -164,7 +156,7 @@ def open_run(
     folder = RunFolder(path)
     # A run that never finished a round (its planner had no plan, say) is begun anew.
     begun = folder.has_rounds()
-    if begun and not (folder.path / "run.json").exists():
+    if begun and not (folder.path / layout.RUN).exists():
         raise RunError(f"{path} holds rounds of a run whose run.json is missing: name another folder")
     if begun and not resume:
         raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
@@ -185,8 +177,8 @@ def open_run(
 
 
 def _check_same(folder: RunFolder, study: Study) -> None:
-    description = folder.path / "run.json"
-    known = check_document(read_json(description), FORMAT, VERSION, str(description))
+    description = folder.path / layout.RUN
+    known = check_document(read_json(description), *layout.RUN_KIND, str(description))
     if known.get("fingerprint") != study.fingerprint():
         what = _difference(known.get("parts"), study)
         raise RunError(
@@ -234,8 +226,8 @@ def versions() -> dict[str, str]:
 
 def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapping[str, Any]) -> None:
     if scenario is not None:
-        write_atomically(folder.path / "scenario.toml", scenario.encode())
-    write_json(folder.path / "profile.json", study.profile.to_json())
+        write_atomically(folder.path / layout.SCENARIO, scenario.encode())
+    write_json(folder.path / layout.PROFILE, study.profile.to_json())
     body = {
         "fingerprint": study.fingerprint(),
         "parts": study.fingerprints(),
@@ -250,7 +242,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapp
         **about,
     }
     # The description comes last: where it stands, the rest of the folder's beginning does too.
-    write_json(folder.path / "run.json", document(FORMAT, VERSION, body))
+    write_json(folder.path / layout.RUN, document(*layout.RUN_KIND, body))
 
 
 def _refuse_other_files(path: Path) -> None:

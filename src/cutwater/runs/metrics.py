@@ -5,26 +5,68 @@ cuts it back to the checkpoint's round, and readers pass over a last line that i
 """
 
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from cutwater.base.errors import RunError
+from cutwater.base.errors import CutwaterError, RunError
+from cutwater.base.jsonfile import parse_json
+from cutwater.runs.confined import read_plain
+from cutwater.runs.decode import decode
 
-FIELDS = (
-    "round",
-    "virtual_seconds",
-    "wall_seconds",
-    "loss",
-    "accuracy",
-    "bytes_up",
-    "bytes_down",
-    "weights_sha256",
-)
+
+@dataclass(frozen=True)
+class Line:
+    """A round as its line tells it (docs/run-folder.md)."""
+
+    round: int
+    virtual_seconds: float
+    wall_seconds: float
+    loss: float | None
+    accuracy: float | None
+    bytes_up: int
+    bytes_down: int
+    weights_sha256: str
+    test_loss: float | None = None
+    planned_seconds: float | None = None
+    actual_seconds: float | None = None
+    bottleneck: str = ""
+    clients: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    failed: str | None = None
+
+    @property
+    def deviation(self) -> float | None:
+        """How far the round was from its plan; None for one that failed."""
+        return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+
+FIELDS = tuple(f.name for f in fields(Line) if f.default is MISSING and f.default_factory is MISSING)
 """What every line has; it may have more."""
-_NUMBERS = ("virtual_seconds", "wall_seconds", "bytes_up", "bytes_down")
-_MAYBE_NUMBERS = ("loss", "test_loss", "accuracy", "planned_seconds", "actual_seconds")
+
+
+def deviation(planned: float | None, actual: float | None) -> float | None:
+    """How far something was from its plan: actual over planned seconds, less one.
+
+    The plan is what was promised, so it is what is measured against. None where one of them is not known, or
+    the plan is no time at all.
+
+    >>> deviation(10.0, 5.0), deviation(10.0, None)
+    (-0.5, None)
+    """
+    found = ratio(actual, planned)
+    return None if found is None else found - 1
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """A quotient that can be shown; None where there is none."""
+    if above is None or below is None or below <= 0:
+        return None
+    found = above / below
+    return found if math.isfinite(found) else None
 
 
 def append(path: str | Path, row: Mapping[str, Any]) -> None:
@@ -45,19 +87,33 @@ def append(path: str | Path, row: Mapping[str, Any]) -> None:
         ) from error
 
 
-def read(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of all rounds; a last line that is torn is passed over."""
-    return [row for row, _ in _lines(Path(path))]
+def read(path: str | Path) -> list[Line]:
+    """The lines of all rounds; a last line that is torn is passed over, any other damage refused."""
+    return [line for line, _ in _whole(Path(path))]
 
 
-def gaps(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> str | None:
+def parse(content: bytes) -> Iterator[tuple[Line | str, int]]:
+    """Each line that has an end, or what is wrong with it, and where it ends in the file.
+
+    A last line without an end is still being written, or was when its writer was killed: it does not count.
+    """
+    end = 0
+    for text in content.split(b"\n")[:-1]:
+        end += len(text) + 1
+        try:
+            yield decode(Line, parse_json(text, "the line"), "the line"), end
+        except CutwaterError as error:
+            yield str(error), end
+
+
+def gaps(lines: Sequence[Line]) -> str | None:
     """A sentence where the lines are not those of rounds 1, 2, … in order; None where they are."""
-    numbers = [row["round"] for row in rows]
+    numbers = [line.round for line in lines]
     if numbers == list(range(1, len(numbers) + 1)):
         return None
     return (
-        f"{path} has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each in order: "
-        "traffic and lost updates are of the lines that are there"
+        f"metrics.jsonl has {len(numbers)} lines for the {max(numbers)} rounds so far, not one for each in "
+        "order: traffic and lost updates are of the lines that are there"
     )
 
 
@@ -66,7 +122,7 @@ def cut_back(path: str | Path, round_: int) -> None:
     target = Path(path)
     if not target.exists():
         return
-    end = max((end for row, end in _lines(target) if row["round"] <= round_), default=0)
+    end = max((end for line, end in _whole(target) if line.round <= round_), default=0)
     try:
         with target.open("r+b") as file:
             file.truncate(end)
@@ -76,45 +132,18 @@ def cut_back(path: str | Path, round_: int) -> None:
         raise RunError(f"{path} can't be written: {error.strerror or error}") from error
 
 
-def _lines(path: Path) -> list[tuple[dict[str, Any], int]]:
-    """(row, where its line ends in the file) for every whole line."""
+def _whole(path: Path) -> list[tuple[Line, int]]:
+    """(line, where it ends in the file) for every whole line; only the very last may be damaged."""
     try:
-        *lines, torn = path.read_bytes().split(b"\n")
+        content = read_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK), str(path))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunError(f"{path} can't be read: {error.strerror or error}") from error
-    found, end = [], 0
-    for number, line in enumerate(lines, 1):
-        end += len(line) + 1
-        row = _row(line)
-        if row is not None:
-            found.append((row, end))
-        elif number < len(lines) or torn:
-            raise RunError(f"{path}, line {number} is damaged; mend or remove that line")
+    found = []
+    for number, (line, end) in enumerate(parse(content), 1):
+        if isinstance(line, Line):
+            found.append((line, end))
+        elif end < len(content):
+            raise RunError(f"{path}, line {number} is damaged; mend or remove that line ({line})")
     return found
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) and _is_whole(row) else None
-
-
-def _is_whole(row: Mapping[str, Any]) -> bool:
-    """Whether a line has what every line has, and that and the rest are of their types."""
-    return (
-        type(row.get("round")) is int
-        and isinstance(row.get("weights_sha256"), str)
-        and all(_is_number(row.get(name)) for name in _NUMBERS)
-        and all(name in row for name in FIELDS)
-        and all(row.get(name) is None or _is_number(row[name]) for name in _MAYBE_NUMBERS)
-        and isinstance(row.get("lost", {}), dict)
-    )
-
-
-def _is_number(value: object) -> bool:
-    # Python reads NaN and Infinity from JSON, and whole numbers that no float holds.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

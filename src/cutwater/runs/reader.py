@@ -1,170 +1,178 @@
-"""Reading run folders (docs/run-folder.md) as they are found: half-written, copied, or someone else's.
+"""The one reader of run folders (docs/run-folder.md): half-written, copied, damaged, or someone else's.
 
-A report must open while a run goes on and after it was killed, so what can't be read is left out and noted,
-never guessed. No symbolic link below the folder is followed and no file is read beyond a limit, so that a
-page which serves a folder serves nothing else.
+A report must open while a run goes on and after it was killed, so what is damaged is left out and noted,
+never guessed. Every value is of its type, and all text can be shown as it is.
 """
 
-import json
 import os
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
-from cutwater.base.errors import RunError
+from cutwater.base.errors import CutwaterError, FileFormatError, RunError
+from cutwater.profile.values import Profile
+from cutwater.runs import layout
+from cutwater.runs.confined import Folder, shown
+from cutwater.runs.decode import decode, plain
+from cutwater.runs.metrics import Line, gaps, parse
+from cutwater.runs.values import ClientRound, Info, Round
 
-LARGEST = 64 * 2**20
-"""Bytes of one file; a round of 10,000 clients takes about 8 MB."""
-DEEPEST = 3
-"""How far below a folder of runs a run may lie."""
-MOST_FOLDERS = 5_000
-"""Folders that a search for runs looks into."""
+T = TypeVar("T")
+Other = TypeVar("Other")
+MOST_NOTES = 20
+MOST_LAYERS = 100_000
+MOST_TEXT = 200_000
+"""Characters of a scenario that are shown."""
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A folder that reading never leaves."""
+class Run:
+    """A run as its folder tells it."""
 
-    root: Path
+    folder: Folder
+    info: Info
+    lines: tuple[Line, ...]
+    """In the order of the rounds. Where a resumed run wrote a round twice, the later line holds."""
+    numbers: tuple[int, ...]
+    """The rounds that :meth:`round` has."""
+    notes: tuple[str, ...]
+    """What is missing or damaged, in sentences."""
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return self.root.resolve().name
+    def undamaged(self) -> "Run":
+        """This run, or a sentence where anything is missing: for numbers that must not have gaps."""
+        if self.notes:
+            raise RunError(f"{shown(str(self.folder.root))} is damaged: {self.notes[0]}")
+        return self
 
-    def read(self, name: str) -> bytes | None:
-        """A file's content, or None where there is none."""
-        try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise RunError(f"{name} in {self.name} can't be read: {error.strerror or error}") from error
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(descriptor)
-            raise RunError(f"{name} in {self.name} is no plain file, so it is not read")
-        with os.fdopen(descriptor, "rb") as file:
-            if found.st_size > LARGEST:
-                raise RunError(
-                    f"{name} in {self.name} has {found.st_size:,} bytes, but {LARGEST:,} at most are read"
-                )
-            return file.read(LARGEST)
+    def round(self, number: int) -> Round:
+        """A round client by client, read when it is asked for."""
+        return read_round(self.folder, number)
 
-    def entries(self, name: str = "") -> list[os.DirEntry[str]]:
-        """What a folder holds, by name; nothing where there is no such folder."""
-        try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return []
-        try:
-            with os.scandir(descriptor) as found:
-                return sorted(found, key=lambda entry: entry.name)
-        finally:
-            os.close(descriptor)
+    def rounds(self) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+        """All rounds that can be read, and what is damaged in them."""
+        return gather(self.round, self.numbers)
 
-    def stamp(self, name: str) -> tuple[int, int]:
-        """When a file was last written and its size; zeros where there is none."""
-        try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
-            return 0, 0
-        try:
-            found = os.fstat(descriptor)
-            return found.st_mtime_ns, found.st_size
-        finally:
-            os.close(descriptor)
+    def profile(self) -> tuple[Profile | None, tuple[str, ...]]:
+        """The cost of every cut, and a note where it is damaged."""
+        notes: list[str] = []
+        return _tried(lambda: _profile(self.folder), None, notes), tuple(notes)
 
-    def inside(self, name: str) -> "Folder":
-        """A folder below this one, reached without any symbolic link."""
-        try:
-            os.close(self._open(name, os.O_RDONLY | os.O_DIRECTORY))
-        except OSError as error:
-            raise RunError(f"there is no folder {name!r} in {self.name}") from error
-        return Folder(self.root.joinpath(*_parts(name)))
-
-    def _open(self, name: str, flags: int) -> int:
-        """Step by step from the root, so that no link swapped in between leads elsewhere."""
-        current = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        parts = _parts(name)
-        for place, part in enumerate(parts, start=1):
-            how = flags if place == len(parts) else os.O_RDONLY | os.O_DIRECTORY
-            try:
-                following = os.open(part, how | os.O_NOFOLLOW, dir_fd=current)
-            finally:
-                os.close(current)
-            current = following
-        return current
+    def scenario(self) -> tuple[str | None, tuple[str, ...]]:
+        """The scenario as it was given, and a note where it can't be read."""
+        notes: list[str] = []
+        content = _tried(lambda: self.folder.read(layout.SCENARIO), None, notes)
+        return None if content is None else content.decode("utf-8", "replace")[:MOST_TEXT], tuple(notes)
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise RunError(f"{name!r} is not below the folder that may be read")
-    return path.parts
+def read_run(where: str | os.PathLike[str] | Folder) -> Run:
+    """A run, or one sentence where there is none, or where its metrics can't be read at all."""
+    folder = where if isinstance(where, Folder) else Folder(Path(where))
+    lines, damaged = read_lines(folder)
+    notes: list[str] = []
+    info = _tried(lambda: _info(folder), None, notes)
+    if info is None and not notes:
+        notes.append(f"{layout.RUN} is missing")
+    numbers = _numbers(folder)
+    if info is None and not lines and not numbers:
+        path = shown(str(folder.root))
+        raise RunError(f"{path} holds no run ({notes[0]}): name a folder that cutwater train --run wrote")
+    return Run(folder, info or Info(), lines, numbers, _few([*notes, *damaged]))
 
 
-def find_runs(folder: Folder) -> Iterator[str]:
-    """The runs in a folder, each by its path from there; the folder itself is '.' if it is one."""
-    if _is_run(folder, ""):
-        yield "."
-        return
-    waiting, seen = [""], 0
-    while waiting and seen < MOST_FOLDERS:
-        here = waiting.pop(0)
-        seen += 1
-        for entry in folder.entries(here):
-            if entry.name.startswith(".") or entry.is_symlink() or not entry.is_dir(follow_symlinks=False):
-                continue
-            below = f"{here}/{entry.name}" if here else entry.name
-            if _is_run(folder, below):
-                yield below
-            elif below.count("/") + 1 < DEEPEST:
-                waiting.append(below)
-
-
-def _is_run(folder: Folder, name: str) -> bool:
-    held = {entry.name for entry in folder.entries(name)}
-    return "run.json" in held or "metrics.jsonl" in held
-
-
-def read_metrics(folder: Folder) -> tuple[list[dict[str, Any]], list[str]]:
-    """The lines of metrics.jsonl in the order of the rounds, and what was wrong with the rest.
-
-    A last line without an end is still being written: it is neither used nor complained about. Where a
-    resumed run wrote a round twice, the later line holds.
-    """
-    content = folder.read("metrics.jsonl") or b""
-    whole, _, _ = content.rpartition(b"\n")
-    lines: dict[int, dict[str, Any]] = {}
-    notes = []
-    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and type(found.get("round")) is int:
-            lines[found["round"]] = found
+def read_lines(folder: Folder) -> tuple[tuple[Line, ...], tuple[str, ...]]:
+    """The whole lines of metrics.jsonl in the order of the rounds, and what is wrong with the rest."""
+    found: list[Line] = []
+    notes: list[str] = []
+    for number, (line, _) in enumerate(parse(folder.read(layout.METRICS) or b""), 1):
+        if isinstance(line, Line):
+            found.append(line)
         else:
-            notes.append(f"line {number} of metrics.jsonl can't be read and is left out")
-    return [lines[key] for key in sorted(lines)], notes
+            notes.append(shown(f"line {number} of metrics.jsonl is left out: {line}"))
+    missing = gaps(found)
+    by_round = {line.round: line for line in found}
+    return tuple(by_round[key] for key in sorted(by_round)), (*notes, *([missing] if missing else []))
 
 
-def read_document(folder: Folder, name: str) -> dict[str, Any] | None:
-    """A JSON object of the folder, or None where it is missing or no such thing."""
-    content = folder.read(name)
+def read_round(folder: Folder, number: int) -> Round:
+    """One round and what was measured beside it, or one sentence on why it can't be read.
+
+    A client that is damaged is left out and noted.
+    """
+    name, beside = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
+    found = folder.document(name, layout.ROUND_KIND) or {}
+    rows = found.get("clients")
+    if not isinstance(rows, list):
+        raise FileFormatError(f"{name} is missing, or has no list of clients")
+    notes: list[str] = []
+    extra = _tried(lambda: folder.document(beside, layout.MEASURED_KIND), None, notes) or {}
+    more = _by_name(extra.get("clients"))
+    clients = [
+        _tried(partial(_client, row, more, f"client {place} of {name}"), None, notes)
+        for place, row in enumerate(rows, 1)
+    ]
+    # What was measured beside the round adds to what its own file says, and changes nothing of that.
+    each = decode(Round, {**extra, **found, "round": number, "clients": [], "notes": []}, f"round {number}")
+    return replace(each, clients=tuple(client for client in clients if client), notes=_few(notes))
+
+
+def gather(read: Callable[[int], Round], numbers: Iterable[int]) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+    """The rounds that can be read, and what is damaged in them."""
+    notes: list[str] = []
+    found = [_tried(partial(read, number), None, notes) for number in numbers]
+    rounds = tuple(each for each in found if each is not None)
+    return rounds, _few([*notes, *(note for each in rounds for note in each.notes)])
+
+
+def stamp(folder: Folder) -> str:
+    """Changes whenever a run has something new to show."""
+    parts = (folder.stamp(layout.METRICS), folder.stamp(layout.RUN), (len(folder.entries(layout.ROUNDS)),))
+    return "-".join(f"{number:x}" for part in parts for number in part)
+
+
+def _tried(read: Callable[[], T], otherwise: Other, notes: list[str]) -> T | Other:
+    """What can be read; where it can't, a note on it."""
     try:
-        found = json.loads(content) if content else None
-    except (ValueError, RecursionError):
+        return read()
+    except CutwaterError as error:
+        notes.append(shown(f"{error}; that is left out"))
+        return otherwise
+
+
+def _few(notes: list[str]) -> tuple[str, ...]:
+    more = len(notes) - MOST_NOTES
+    return tuple(notes) if more <= 0 else (*notes[:MOST_NOTES], f"… and {more:,} more of this kind")
+
+
+def _info(folder: Folder) -> Info | None:
+    found = folder.document(layout.RUN, layout.RUN_KIND)
+    if found is None:
         return None
-    return found if isinstance(found, dict) else None
+    return replace(decode(Info, {**found, "facts": {}}, layout.RUN), facts=plain(found))
 
 
-def round_numbers(folder: Folder) -> list[int]:
-    """The rounds that have a file of their own."""
-    stems = (
-        entry.name.removesuffix(".json") for entry in folder.entries("rounds") if entry.name.endswith(".json")
-    )
-    return sorted(int(stem) for stem in stems if stem.isdecimal())
+def _profile(folder: Folder) -> Profile | None:
+    found = folder.json(layout.PROFILE)
+    return None if found is None else Profile.from_json(found, layout.PROFILE)
+
+
+def _numbers(folder: Folder) -> tuple[int, ...]:
+    names = {f"{layout.ROUNDS}/{entry.name}" for entry in folder.entries(layout.ROUNDS)}
+    found = (int(match[1]) for name in names if (match := re.search(r"/([0-9]{5,9})\.json$", name)))
+    return tuple(sorted(number for number in found if layout.of_round(layout.ROUNDS, number) in names))
+
+
+def _by_name(rows: object) -> dict[str, dict[str, object]]:
+    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {row["name"]: row for row in found if isinstance(row.get("name"), str)}
+
+
+def _client(row: object, more: dict[str, dict[str, object]], what: str) -> ClientRound:
+    if isinstance(row, dict) and isinstance(row.get("name"), str):
+        row = {**more.get(row["name"], {}), **row}
+    client = decode(ClientRound, row, what)
+    if client.cut > MOST_LAYERS:
+        raise FileFormatError(f"cut of {what} is {client.cut}, but no model has as many layers")
+    return client

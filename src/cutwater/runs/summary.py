@@ -1,15 +1,18 @@
-"""A run in a few numbers, from the lines of its metrics.jsonl. Needs no torch."""
+"""A run in a few numbers, and runs beside each other: what every command and page shows. Needs no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Row = Mapping[str, Any]
+from cutwater.plan.latency import PHASES
+from cutwater.runs.metrics import Line, deviation, ratio
+from cutwater.runs.reader import Run
+from cutwater.runs.values import Round
 
 
 @dataclass(frozen=True)
-class EstimateError:
-    """How far the planned latency of rounds was from what it turned out to be, relative to the latter."""
+class PlanError:
+    """How far rounds were from their plans: of |actual / planned - 1|, over the rounds that did not fail."""
 
     mean: float
     worst: float
@@ -21,6 +24,7 @@ class Summary:
     """What a run came to."""
 
     rounds: int
+    """The last round that is done."""
     failed: int
     """Rounds below their quorum, which left the model as it was."""
     lost: int
@@ -34,7 +38,7 @@ class Summary:
     bytes_up: int
     bytes_down: int
     weights_sha256: str | None
-    estimate: EstimateError | None
+    plan_error: PlanError | None
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -50,46 +54,132 @@ class Reached:
     wall_seconds: float
 
 
-def summary(rows: Sequence[Row]) -> Summary:
+@dataclass(frozen=True)
+class PhaseTotal:
+    """One phase over all sessions that count."""
+
+    phase: str
+    planned: float
+    actual: float
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run beside others."""
+
+    run: Run
+    summary: Summary
+    reached: Reached | None
+    """When it had the accuracy that runs are compared at."""
+    speed_up: float | None
+    """How many times as long the base took to get there, by the virtual clock."""
+    common_rounds: int
+    """Rounds that the base has, too."""
+    same_rounds: int
+    """Of those, from the first on, how many left the same weights, bit for bit."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, without the run itself."""
+        return {
+            **self.summary.to_json(),
+            "time_to_accuracy": None if self.reached is None else asdict(self.reached),
+            "speed_up": self.speed_up,
+            "rounds_with_the_bits_of_base": self.same_rounds,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs beside each other."""
+
+    accuracy: float | None
+    """What the time to is told of; None where no run was ever tested."""
+    base: int
+    """Which run the speed-up is against: the first by FedAvg, or the first."""
+    runs: tuple[Compared, ...]
+
+
+def summary(lines: Sequence[Line]) -> Summary:
     """The numbers of a run; of one that has no round yet, zeros and None."""
-    accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
-    losses = [row["loss"] for row in rows if row["loss"] is not None]
+    accuracies = [line.accuracy for line in lines if line.accuracy is not None]
+    losses = [line.loss for line in lines if line.loss is not None]
+    last = lines[-1] if lines else None
     return Summary(
-        rounds=len(rows),
-        failed=sum(bool(row.get("failed")) for row in rows),
-        lost=sum(len(row.get("lost", ())) for row in rows),
+        rounds=last.round if last else 0,
+        failed=sum(line.failed is not None for line in lines),
+        lost=sum(len(line.lost) for line in lines),
         accuracy=accuracies[-1] if accuracies else None,
         best_accuracy=max(accuracies, default=None),
         loss=losses[-1] if losses else None,
-        virtual_seconds=rows[-1]["virtual_seconds"] if rows else 0.0,
-        wall_seconds=rows[-1]["wall_seconds"] if rows else 0.0,
-        bytes_up=sum(row["bytes_up"] for row in rows),
-        bytes_down=sum(row["bytes_down"] for row in rows),
-        weights_sha256=rows[-1]["weights_sha256"] if rows else None,
-        estimate=estimate_error(rows),
+        virtual_seconds=last.virtual_seconds if last else 0.0,
+        wall_seconds=last.wall_seconds if last else 0.0,
+        bytes_up=sum(line.bytes_up for line in lines),
+        bytes_down=sum(line.bytes_down for line in lines),
+        weights_sha256=last.weights_sha256 if last else None,
+        plan_error=plan_error(lines),
     )
 
 
-def estimate_error(rows: Sequence[Row]) -> EstimateError | None:
-    """Mean and worst of |planned - actual| / actual over the rounds.
-
-    >>> estimate_error([{"round": 1, "planned_seconds": 9.0, "actual_seconds": 10.0}])
-    EstimateError(mean=0.1, worst=0.1, worst_round=1)
-    """
-    errors = {
-        row["round"]: abs(row["planned_seconds"] - row["actual_seconds"]) / row["actual_seconds"]
-        for row in rows
-        if row.get("planned_seconds") is not None and row.get("actual_seconds")
-    }
-    if not errors:
+def plan_error(lines: Iterable[Line]) -> PlanError | None:
+    """Mean and worst of how far rounds were from their plans; None where no round can tell."""
+    far = {line.round: abs(line.deviation) for line in lines if line.deviation is not None}
+    if not far:
         return None
-    worst = max(errors, key=lambda number: errors[number])
-    return EstimateError(sum(errors.values()) / len(errors), errors[worst], worst)
+    worst = max(far, key=lambda number: far[number])
+    return PlanError(sum(far.values()) / len(far), far[worst], worst)
 
 
-def time_to(rows: Sequence[Row], accuracy: float) -> Reached | None:
-    """The first round at which a run has this accuracy, or None."""
-    for row in rows:
-        if row["accuracy"] is not None and row["accuracy"] >= accuracy:
-            return Reached(row["round"], row["virtual_seconds"], row["wall_seconds"])
+def time_to(lines: Iterable[Line], accuracy: float) -> Reached | None:
+    """The end of the first round after which the model had this accuracy on the test set, or None."""
+    for line in lines:
+        if line.accuracy is not None and line.accuracy >= accuracy:
+            return Reached(line.round, line.virtual_seconds, line.wall_seconds)
     return None
+
+
+def phase_totals(rounds: Iterable[Round]) -> tuple[PhaseTotal, ...]:
+    """Planned and actual seconds of each phase over all sessions that count, if there is any."""
+    counted = [client for each in rounds for client in each.counted]
+
+    def total(phase: str) -> PhaseTotal:
+        planned = sum(float(getattr(client.planned, phase)) for client in counted)
+        actual = sum(float(getattr(client.actual, phase)) for client in counted)
+        return PhaseTotal(phase, planned, actual, deviation(planned, actual))
+
+    return tuple(map(total, PHASES)) if counted else ()
+
+
+def compare(runs: Sequence[Run], accuracy: float | None = None) -> Comparison:
+    """Runs beside each other, at an accuracy: if none is given, the most that all tested ones reach.
+
+    Of a single run that is the best that it had.
+    """
+    found = [summary(run.lines) for run in runs]
+    best = [each.best_accuracy for each in found if each.best_accuracy is not None]
+    target = min(best, default=None) if accuracy is None else accuracy
+    base = next((place for place, run in enumerate(runs) if run.info.planner == "fedavg"), 0)
+    reached = [None if target is None else time_to(run.lines, target) for run in runs]
+    same = [_same_weights(run, runs[base]) for run in runs]
+    rows = (
+        Compared(
+            run=run,
+            summary=found[place],
+            reached=reached[place],
+            speed_up=_speed_up(reached[place], reached[base]),
+            common_rounds=len(same[place]),
+            same_rounds=[*same[place], False].index(False),
+        )
+        for place, run in enumerate(runs)
+    )
+    return Comparison(target, base, tuple(rows))
+
+
+def _speed_up(ours: Reached | None, base: Reached | None) -> float | None:
+    return ratio(base.virtual_seconds, ours.virtual_seconds) if ours and base else None
+
+
+def _same_weights(run: Run, base: Run) -> list[bool]:
+    """For each round that both runs have, in order: whether the weights are the same, bit for bit."""
+    others = {line.round: line.weights_sha256 for line in base.lines}
+    return [line.weights_sha256 == others[line.round] for line in run.lines if line.round in others]

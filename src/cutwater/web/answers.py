@@ -11,7 +11,7 @@ import numpy as np
 
 from cutwater.base.errors import PlanError, ScenarioError
 from cutwater.plan.exact import certified_bound
-from cutwater.plan.latency import PHASES, whole_model_latency
+from cutwater.plan.latency import PHASES, latency_alone
 from cutwater.plan.planners import certify, run, standing
 from cutwater.plan.problem import Problem
 from cutwater.report.knee import knee, server_curve
@@ -31,7 +31,7 @@ def plan_answer(asked: Asked) -> bytes:
     """
     plan, problem = asked.plan, asked.problem
     phases = [getattr(plan.phases, phase) for phase in PHASES]
-    columns = np.array([plan.cuts, plan.shares, alone(problem), *phases], dtype="<f8")
+    columns = np.array([plan.cuts, plan.shares, latency_alone(problem), *phases], dtype="<f8")
     whole = columns[2].max()
     head = {
         "columns": COLUMNS,
@@ -48,11 +48,6 @@ def plan_answer(asked: Asked) -> bytes:
     }
     line = json.dumps(head, allow_nan=False).encode() + b"\n"
     return line.rjust(-(-len(line) // 8) * 8) + columns.tobytes()
-
-
-def alone(problem: Problem) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """T̃_k, infinite for a client that may not train the whole model."""
-    return np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)
 
 
 def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:

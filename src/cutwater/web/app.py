@@ -17,8 +17,9 @@ from starlette.routing import Route
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.plan.latency import PHASES
 from cutwater.report.html import SCRIPTS, STYLES, asset, escape, fill
-from cutwater.report.run_report import report_data, stamp, summary
-from cutwater.runs.reader import Folder, find_runs
+from cutwater.report.run_report import list_entry, report_data
+from cutwater.runs.confined import Folder, find_runs
+from cutwater.runs.reader import stamp
 from cutwater.web.answers import details_answer, plan_answer, plan_csv
 from cutwater.web.catalogue import GIVEN, ZOO, Catalogue
 from cutwater.web.guard import Guard, TooLargeError, too_large
@@ -132,7 +133,7 @@ class Site:
     def _runs(self, _request: Request) -> Response:
         if self.runs is None:
             return JSONResponse({"folder": None, "runs": []})
-        found = [summary(name, self.runs.inside(name)) for name in find_runs(self.runs)]
+        found = [list_entry(name, self.runs.inside(name)) for name in find_runs(self.runs)]
         return JSONResponse(
             {"folder": self.runs.name, "runs": sorted(found, key=lambda run: -run["written"])}
         )

@@ -8,9 +8,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from cutwater.base.errors import CutwaterError, ModelError, RunError, ScenarioError, suggest
+from cutwater.base.errors import CutwaterError, ModelError, ScenarioError, suggest
 from cutwater.profile.values import FORMAT, Profile
-from cutwater.runs.reader import Folder, read_document
+from cutwater.runs.confined import Folder
 from cutwater.scenario.file import ModelSpec, Scenario
 
 ZOO = (
@@ -58,9 +58,10 @@ class Catalogue:
 
     def _is_profile(self, name: str) -> bool:
         try:
-            return ((self._folder and read_document(self._folder, name)) or {}).get("format") == FORMAT
-        except RunError:  # a symbolic link, say
+            found = None if self._folder is None else self._folder.json(name)
+        except CutwaterError:  # a symbolic link, say
             return False
+        return isinstance(found, dict) and found.get("format") == FORMAT
 
     def check(self, model: Mapping[str, Any]) -> None:
         """Refuse a [model] table that only the owner of this machine may use."""
@@ -98,7 +99,7 @@ class Catalogue:
         if not isinstance(name, str) or self._folder is None or name not in self.profiles():
             known = ", ".join(self.profiles()) or "none (start with --profiles DIR to offer some)"
             raise ScenarioError(f"there is no saved profile {name!r} here: known are {known}")
-        return Profile.from_json(read_document(self._folder, name), name)
+        return Profile.from_json(self._folder.json(name), name)
 
 
 def is_zoo(spec: ModelSpec) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from cutwater.base.errors import CutwaterError, EngineError
-from cutwater.runs.reader import Folder
+from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
 from cutwater.web.answers import warm_up
 from cutwater.web.app import Site

@@ -1,7 +1,7 @@
 "use strict";
 /* One round of a run: who did what when, who had how much of the server, where the model was cut. */
 (() => {
-  const { el, format, sum, most } = CW;
+  const { el, format } = CW;
 
   CW.roundView = () => {
     let run = null,
@@ -64,69 +64,61 @@
       label.textContent = one ? `round ${one.round}` : "";
       told.textContent = one ? sentence(one) : "No round has been written yet.";
       if (!one) return;
-      const sharing = one.clients.filter((client) => client.share > 0);
-      const compute = one.server_compute || sum(sharing.map((client) => client.share)) || 1;
       gantt.update({ rows: sessions(one), phases, level: one.actual_seconds });
-      drawShares(sharing, compute);
-      drawLevel(one, compute);
+      drawShares(one);
+      drawLevel(one);
       drawCuts(one);
     };
 
     const sentence = (one) => {
       const slow = run.lines.find((line) => line.round === one.round)?.bottleneck;
-      const sharing = one.clients.filter((client) => client.share > 0).length;
-      const lost = one.clients.filter((client) => client.lost).length;
       return [
         `Planned${one.planner ? ` by ${one.planner}` : ""}: ${format.seconds(one.planned_seconds)}.`,
         `It took ${format.seconds(one.actual_seconds)}${slow ? `, waiting for ${slow}` : ""}.`,
-        `${sharing} of ${one.clients.length} clients share the server${lost ? `; ${lost} lost` : ""}.`,
+        `${one.sharing} of ${one.clients.length} clients share the server${one.lost ? `; ${one.lost} lost` : ""}.`,
         one.failed ? `The round failed: ${one.failed}.` : "",
       ].join(" ");
     };
 
     const sessions = (one) =>
-      one.clients
-        .filter((client) => client.actual || client.planned)
-        .map((client) => ({
-          name: client.name,
-          split: client.split,
-          lost: client.lost,
-          phases: client.actual || client.planned,
-          planned: client.actual ? client.planned : null,
-          note: client.split
-            ? `cut after layer ${client.cut}, share ${format.compute(client.share)}`
-            : "whole model on the device",
-        }));
+      one.clients.map((client) => ({
+        name: client.name,
+        split: client.split,
+        lost: client.lost,
+        phases: client.actual,
+        planned: client.planned,
+        note: client.split
+          ? `cut after layer ${client.cut}, share ${format.compute(client.share)}`
+          : "whole model on the device",
+      }));
 
-    const drawShares = (sharing, compute) => {
+    const drawShares = (one) => {
+      const sharing = one.clients.filter((client) => client.share > 0);
       const bar = (name, pick) => ({
         label: name,
         parts: sharing.map((client) => ({ name: client.name, share: pick(client) })),
       });
       const promised = bar("promised", (client) => client.share);
       const delivered = bar("delivered", (client) => client.delivered ?? 0);
-      const measured = sharing.some((client) => client.delivered !== null);
-      const all = (one) => sum(one.parts.map((part) => part.share));
+      const measured = one.delivered !== null;
       let note = "As promised by the plan; what was delivered is not measured in this engine.";
-      if (measured)
-        note = `Delivered ${format.percent(all(delivered) / all(promised))} of what was promised.`;
+      if (measured) note = `Delivered ${format.percent(one.delivered)} of what was promised.`;
       if (!sharing.length) note = "Nobody shares the server in this round.";
       shares.note(note);
-      shares.update({ bars: measured ? [promised, delivered] : [promised], compute });
+      shares.update({ bars: measured ? [promised, delivered] : [promised], compute: one.server_compute });
     };
 
-    const drawLevel = (one, compute) => {
+    const drawLevel = (one) => {
       const rows = one.clients
-        .filter((client) => client.planned && client.alone !== null)
-        .map(({ name, alone, planned, share }) => ({ name, alone, latency: sum(planned), share }));
+        .filter((client) => client.alone !== null)
+        .map(({ name, alone, planned_seconds, share }) => ({ name, alone, latency: planned_seconds, share }));
       level.root.hidden = !rows.length;
-      const high = one.planned_seconds || most(rows.map((row) => row.latency));
-      if (rows.length) level.update({ rows, level: high, compute });
+      if (rows.length) level.update({ rows, level: one.planned_seconds, compute: one.server_compute });
     };
 
     const drawCuts = (one) => {
       const known = one.clients.map((client) => client.cut).filter((cut) => cut >= 1);
-      const layers = Math.max(one.layers || run.layers || 1, ...known);
+      const layers = Math.max(run.layers || 1, ...known);
       cuts.update({ cuts: known, layers });
     };
 

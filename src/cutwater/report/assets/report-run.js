@@ -1,41 +1,31 @@
 "use strict";
 /* A run as a whole, or several side by side: what was learned, when, what it took, what went wrong. */
 (() => {
-  const { el, format, sum, most } = CW;
+  const { el, format, most } = CW;
   const MOST_LOSSES = 200;
   const colour = (i) => `var(--run-${i % 6})`;
   const known = (run, key) => run.lines.filter((line) => line[key] !== null && line[key] !== undefined);
-  const final = (run, key) => CW.last(known(run, key))?.[key] ?? null;
-  const total = (run, key) => sum(known(run, key).map((line) => line[key]));
-  const moved = (run) => format.bytes(total(run, "bytes_up") + total(run, "bytes_down"));
+  const moved = ({ summary }) => format.bytes(summary.bytes_up + summary.bytes_down);
+  const clock = ({ summary }) => (summary.rounds ? format.duration(summary.virtual_seconds) : "–");
+  const planError = ({ summary }) => CW.orDash(summary.plan_error?.mean, format.percent);
   const wholeTick = (value) => (Number.isInteger(value) ? CW.tickText(value) : "");
   const byRound = { name: "round", label: "round", tick: wholeTick };
-
-  /* How far rounds were from their plan, as a mean. */
-  const planError = (run) => {
-    const lines = run.lines.filter((line) => line.planned_seconds && line.actual_seconds && !line.failed);
-    const far = lines.map((line) => Math.abs(line.actual_seconds / line.planned_seconds - 1));
-    return far.length ? sum(far) / far.length : null;
-  };
 
   /* ---- in numbers ---- */
   CW.runCards = (run) => {
     const card = (value, label) =>
       el("div", { class: "card" }, el("b", { text: value }), el("span", { text: label }));
     return [
-      card(CW.orDash(final(run, "accuracy"), format.accuracy), "test accuracy"),
-      card(format.count(run.lines.length), "rounds"),
-      card(CW.orDash(final(run, "virtual_seconds"), format.duration), "of training by the clock"),
+      card(CW.orDash(run.summary.accuracy, format.accuracy), "test accuracy"),
+      card(format.count(run.summary.rounds), "rounds"),
+      card(clock(run), "of training by the clock"),
       card(moved(run), "moved over the network"),
-      card(CW.orDash(planError(run), format.percent), "mean error of the plan"),
-      card(format.count(run.losses.length), run.losses.length === 1 ? "update lost" : "updates lost"),
+      card(planError(run), "mean error of the plan"),
+      card(format.count(run.summary.lost), run.summary.lost === 1 ? "update lost" : "updates lost"),
     ];
   };
 
-  CW.runsTable = (runs) => {
-    const best = runs.map((run) => most(known(run, "accuracy").map((line) => line.accuracy)));
-    const goal = Math.floor(Math.min(...best) * 98) / 100; // an accuracy that every run has reached
-    const reached = (run) => known(run, "accuracy").find((line) => line.accuracy >= goal)?.virtual_seconds;
+  CW.runsTable = (runs, accuracy) => {
     const named = (run, i) =>
       el("span", { class: "named" }, el("span", { class: "swatch", colour: colour(i) }), run.name);
     const heads = [
@@ -44,18 +34,18 @@
       "Rounds",
       "Accuracy",
       "Training time",
-      `Time to ${format.accuracy(goal)}`,
+      accuracy === null ? "Time to accuracy" : `Time to ${format.accuracy(accuracy)}`,
     ];
     const rows = runs.map((run, i) => [
       named(run, i),
-      run.info.planner || "–",
-      format.count(run.lines.length),
-      CW.orDash(final(run, "accuracy"), format.accuracy),
-      CW.orDash(final(run, "virtual_seconds"), format.duration),
-      CW.orDash(goal > 0 ? reached(run) : null, format.duration),
+      run.planner,
+      format.count(run.summary.rounds),
+      CW.orDash(run.summary.accuracy, format.accuracy),
+      clock(run),
+      CW.orDash(run.summary.time_to_accuracy?.virtual_seconds, format.duration),
       moved(run),
-      CW.orDash(planError(run), format.percent),
-      format.count(run.losses.length),
+      planError(run),
+      format.count(run.summary.lost),
     ]);
     return CW.table([...heads, "Moved", "Plan's error", "Lost"], rows);
   };
@@ -140,7 +130,7 @@
       const { unit, scale } = CW.byteUnit(
         most(run.lines.map((line) => (line.bytes_up || 0) + (line.bytes_down || 0))),
       );
-      const sums = `${format.bytes(total(run, "bytes_up"))} up, ${format.bytes(total(run, "bytes_down"))} down`;
+      const sums = `${format.bytes(run.summary.bytes_up)} up, ${format.bytes(run.summary.bytes_down)} down`;
       bytes.note(
         `Model, smashed data and gradients of all clients${several ? ` of ${run.name}` : ""}: ${sums}.`,
       );
@@ -186,15 +176,13 @@
 
     const drawPredicted = (run) => {
       const dot = (client, round) => {
-        const [planned, actual] = [sum(client.planned), sum(client.actual)];
+        const { planned_seconds: planned, actual_seconds: actual } = client;
         const seconds = [`planned ${format.seconds(planned)}`, `actual ${format.seconds(actual)}`];
         const text = [`${client.name}, round ${round}`, ...seconds];
         return { x: planned, y: actual, text, colour: client.split ? "var(--water)" : "var(--slate)" };
       };
       const points = run.rounds.flatMap((one) =>
-        one.clients
-          .filter((client) => !client.lost && client.planned && client.actual)
-          .map((client) => dot(client, one.round)),
+        one.clients.filter((client) => client.counts).map((client) => dot(client, one.round)),
       );
       const legend = [
         ["split", "var(--water)"],
@@ -205,15 +193,15 @@
 
     const phaseTable = (run) => {
       if (!run.phases.length) return el("p", { class: "note", text: "Nothing to compare yet." });
-      const off = (planned, actual) => {
-        const far = planned ? format.percent(Math.abs(actual / planned - 1)) : "–";
-        return far === "0 %" || !planned ? far : `${actual > planned ? "+" : "−"}${far}`;
+      const off = (far) => {
+        const shown = format.percent(Math.abs(far));
+        return shown === "0 %" ? shown : `${far > 0 ? "+" : "−"}${shown}`;
       };
-      const rows = run.phases.map(({ phase, planned, actual }) => [
+      const rows = run.phases.map(({ phase, planned, actual, deviation }) => [
         el("span", {}, el("span", { class: "swatch", colour: CW.phaseColour(phase) }), format.phase(phase)),
         format.duration(planned),
         format.duration(actual),
-        off(planned, actual),
+        CW.orDash(deviation, off),
       ]);
       return CW.table(["Phase", "Planned", "Actual", "Off"], rows);
     };
@@ -246,7 +234,7 @@
           ]);
       };
       walk(run.info, "");
-      const weights = CW.last(run.lines)?.sha256;
+      const weights = run.summary.weights_sha256;
       if (weights) rows.push(["weights after the last round", `sha256 ${weights.slice(0, 16)}…`]);
       const name = (key) => key.replace(/^versions\./, "").replaceAll("_", " ");
       const row = ([key, value]) =>
@@ -282,7 +270,7 @@
             "section",
             { class: "panel" },
             el("h3", { text: "By phase" }),
-            el("p", { class: "note", text: "Over all sessions shown that made it." }),
+            el("p", { class: "note", text: "Over all sessions shown whose updates count." }),
             byPhase,
           ),
         ),

@@ -79,7 +79,7 @@
     parts.cards.hidden = several;
     parts.compared.hidden = parts.which.hidden = !several;
     parts.cards.replaceChildren(...CW.runCards(runs[0]));
-    parts.runs.replaceChildren(CW.runsTable(runs));
+    parts.runs.replaceChildren(CW.runsTable(runs, data.accuracy));
     const option = (run, value) => el("option", { value, text: run.name, selected: value === choices.run });
     parts.which.replaceChildren(...runs.map(option));
     parts.learning.show(runs, choices.run, choices.by);

@@ -1,0 +1,1 @@
+"""Runs on disk: written round by round, read tolerantly, told in a few numbers."""

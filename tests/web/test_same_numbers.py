@@ -1,0 +1,102 @@
+"""One folder, one set of numbers: `runs`, `audit`, `report`, `train` and the pages show the same."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from run_folders import write_run
+from running import start
+from typer.testing import CliRunner
+
+from cutwater.cli.main import app
+from cutwater.cli.rounds import plan_error_text
+from cutwater.runs.reader import read_run
+from cutwater.runs.summary import summary
+
+ASSETS = Path(__file__).parents[2] / "src" / "cutwater"
+
+
+def asked(*arguments: object) -> dict:
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Two runs with a failed round each, and one of them with a client that was lost."""
+    folder = tmp_path_factory.mktemp("made")
+    write_run(folder / "split", rounds=5, measured=True)
+    write_run(folder / "whole", rounds=4, planner="fedavg", seed=2)
+    return folder
+
+
+def test_every_command_and_page_shows_the_same_numbers_of_a_run(made):
+    runs = {Path(row["run"]).name: row for row in asked("runs", made)["runs"]}
+    assert [(row["failed"], row["lost"]) for row in runs.values()] == [(1, 1), (1, 1)]
+    report = asked("report", made / "split", made / "whole")
+    audits = {name: asked("audit", made / name) for name in runs}
+    for server in start(made, "--runs", str(made)):
+        listed = {row["name"]: row for row in json.loads(server.get("/api/runs")[2])["runs"]}
+        viewed = json.loads(server.get("/api/report?run=split&run=whole")[2])
+    assert viewed == report
+    for run in report["runs"]:
+        name = run["name"]
+        numbers = summary(read_run(made / name).lines).to_json()
+        audit = audits[name]
+        assert numbers["plan_error"]["mean"] > 0
+        assert audit["summary"] == numbers
+        for row in (runs[name], run["summary"], listed[name]):
+            assert {key: row[key] for key in numbers} == numbers
+        assert run["summary"]["time_to_accuracy"] == runs[name]["time_to_accuracy"]
+        assert run["summary"]["speed_up"] == runs[name]["speed_up"]
+        assert run["planner"] == runs[name]["planner"] == listed[name]["planner"]
+        assert run["phases"] == audit["phases"]
+        deviations = [line["deviation"] for line in run["lines"]]
+        assert deviations == [each["deviation"] for each in run["rounds"]]
+        assert deviations == [each["deviation"] for each in audit["rounds"]]
+        assert deviations.count(None) == numbers["failed"] == 1
+
+
+def test_the_runs_are_compared_at_the_same_accuracy_everywhere(made):
+    assert (
+        asked("runs", made)["accuracy"] == asked("report", made / "split", made / "whole")["accuracy"] > 0.5
+    )
+
+
+def test_the_audit_ends_with_the_error_of_the_plan_that_the_summary_has(made):
+    error = summary(read_run(made / "split").lines).plan_error
+    shown = CliRunner().invoke(app, ["audit", str(made / "split")]).output
+    assert f"All rounds: {plan_error_text(error)}." in shown
+
+
+def test_no_page_computes_how_far_a_plan_was_off_or_when_an_accuracy_was_reached():
+    scripts = [*ASSETS.glob("report/assets/report*.js"), ASSETS / "web" / "assets" / "runs.js"]
+    assert len(scripts) == 4
+    for script in scripts:
+        content = script.read_text()
+        assert not re.search(r"(actual|planned|measured)(_seconds)?\s*/", content), script.name
+        assert not re.search(r"accuracy\s*>=", content), script.name
+
+
+@pytest.mark.parametrize("command", ["runs", "audit", "report"])
+def test_damage_is_told_and_no_command_falls_over_it(made, tmp_path, command):
+    folder = write_run(tmp_path / "run", rounds=2)
+    evil = "\x1b[2J"
+    file = folder / "rounds" / "00002.json"
+    body = json.loads(file.read_text())
+    body["clients"][0]["name"] = evil
+    body["clients"][1]["actual"]["smashed_upload"] = "soon"
+    file.write_text(json.dumps(body))
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"round": 3, "accuracy": NaN}\nnonsense\n')
+    (folder / "measured" / "00001.json").mkdir(parents=True)
+    done = CliRunner().invoke(app, [command, str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "\x1b[2J" not in done.output
+    if command != "report":
+        assert "line 3 of metrics.jsonl is left out" in done.stderr
+    notes = [*asked("report", folder)["runs"][0]["notes"]]
+    for words in ("line 3 of metrics", "line 4 of metrics", "smashed_upload", "measured/00001.json"):
+        assert any(words in note for note in notes)
