@@ -165,7 +165,10 @@ def test_sections_that_planning_does_not_read_are_carried_along(scenario_file):
             "client 'a' compute is 'fast', but must be a number with a unit",
         ),
         ("name,compute,rate,samples\na,1 GFLOPS,4,3\n", "client 'a' rate is '4'"),
-        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,0\n", "client 'a' samples is 0"),
+        (
+            "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,0\n",
+            "client 'a' samples is '0', but must be a whole number",
+        ),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,²\n", "client 'a' samples is '²'"),
         (f"name,compute,rate,samples\na,1 GFLOPS,1 MB/s,{'9' * 5000}\n", "client 'a' samples is '999"),
         (

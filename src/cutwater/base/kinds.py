@@ -200,7 +200,7 @@ class Whole(Kind):
         # The largest number that there is, is told only where that is what is wrong.
         digits = isinstance(value, str) and value.isascii() and value.isdigit()
         beyond = self._endless and (digits or (isinstance(value, int) and value > MOST))
-        return f", but must be {self._allowed()}{f' and at most {MOST:,}' * beyond}"
+        return f", but must be {self._allowed()}{' and below 2**63' * beyond}"
 
 
 @dataclass(frozen=True)
