@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test check bench screenshots clean
+.PHONY: help setup demo demo-flower test check bench reference screenshots clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: check ## everything that must hold
 
 bench: $(STAMP) ## the benchmarks, as ratios against peers and limits
 	@missed=0; for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f || missed=1; done; exit $$missed
+
+reference: $(STAMP) ## the tables of keys in docs/, from their descriptions
+	$(BIN)/python scripts/reference.py
 
 screenshots: $(STAMP) ## the pictures in docs/screenshots
 	@bash scripts/browser.sh

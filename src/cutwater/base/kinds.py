@@ -246,8 +246,12 @@ class Number(Kind):
         return f"{noun}{f' of {self.unit}' if self.unit else ''}{bounds}"
 
     def _take(self, value: Any) -> float:
-        number = type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
-        if not (number and self.holds(value)):
+        if type(value) is not float:
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ValueError(value)
+            # A whole number may be too large for a float, and numpy's smaller floats for its bounds.
+            value = value if isinstance(value, int) else float(value)
+        if not self.holds(value):
             raise ValueError(value)
         return float(value)
 

@@ -78,6 +78,9 @@ class Drawn(Kind):
 
     each: Kind
 
+    def _take(self, value: Any) -> Any:
+        return self.each.take(value)
+
     def _allowed(self) -> str:
         return f"{self.each.written}, a range [low, high] or a distribution"
 
