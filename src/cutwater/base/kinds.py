@@ -12,7 +12,7 @@ from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
-from cutwater.base.errors import CutwaterError, suggest
+from cutwater.base.errors import CutwaterError, UnitError, suggest
 from cutwater.base.units import QUANTITIES, Unit, parse_quantity
 
 JsonSchema = dict[str, Any]
@@ -58,12 +58,20 @@ class Kind:
         except ValueError:
             raise refused(f"{what} is {shown(value)}{self._instead(value)}") from None
 
+    def parse(self, value: Any) -> Any:
+        """The value as a field holds it, from how a file writes it; an error where it may not hold it."""
+        return self._take(value)
+
+    def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
+        """The sentence on a value that can't be parsed."""
+        return refused(f"{what} is {shown(value)}{self._instead(value)}")
+
     def read(self, value: Any, what: str, refused: Refused) -> Any:
-        """The same for a value as a file writes it."""
+        """The value as a field holds it, from how a file writes it, or one sentence."""
         try:
-            return self._parse(value)
-        except ValueError:
-            raise refused(f"{what} is {shown(value)}{self._instead(value)}") from None
+            return self.parse(value)
+        except (ValueError, CutwaterError):
+            raise self.refusal(value, what, refused) from None
 
     def label(self, key: str) -> str:
         """How people write a key of this kind, in a sentence."""
@@ -78,9 +86,6 @@ class Kind:
 
     def _take(self, value: Any) -> Any:
         raise NotImplementedError
-
-    def _parse(self, value: Any) -> Any:
-        return self._take(value)
 
     def _instead(self, value: Any) -> str:
         return f", but must be {self._allowed()}"
@@ -190,7 +195,8 @@ class Whole(Kind):
             raise ValueError(value)
         return int(value)
 
-    def _parse(self, value: Any) -> int:
+    def parse(self, value: Any) -> int:
+        """The number, from its digits where these are taken."""
         # Not str.isdigit, which takes "²", and not all that int() takes, such as the digits of other scripts.
         if self.quoted and isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
@@ -250,7 +256,7 @@ class Number(Kind):
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ValueError(value)
             # A whole number may be too large for a float, and numpy's smaller floats for its bounds.
-            value = value if isinstance(value, int) else float(value)
+            value = int(value) if isinstance(value, Integral) else float(value)
         if not self.holds(value):
             raise ValueError(value)
         return float(value)
@@ -267,9 +273,17 @@ class Quantity(Number):
         """What a file must write."""
         return QUANTITIES[self.per].words
 
-    def read(self, value: Any, what: str, refused: Refused) -> float:
+    def parse(self, value: Any) -> float:
         """FLOPS, bits per second or bits."""
-        return parse_quantity(self.per, value, what, or_none=self.least == 0)
+        return parse_quantity(self.per, value, self.per, or_none=self.least == 0)
+
+    def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
+        """What is wrong with the number or its unit."""
+        try:
+            parse_quantity(self.per, value, what, or_none=self.least == 0)
+        except UnitError as error:
+            return error
+        return super().refusal(value, what, refused)
 
     def json_schema(self) -> JsonSchema:
         """Text with a unit."""
@@ -304,11 +318,21 @@ class Many(Kind):
     each: Kind
     least: int = 0
 
-    def read(self, value: Any, what: str, refused: Refused) -> tuple[Any, ...]:
-        """The values; one that is wrong is told by its place."""
+    def parse(self, value: Any) -> Any:
+        """The values."""
         if not isinstance(value, list | tuple) or len(value) < self.least:
-            raise refused(f"{what} is {shown(value)}{self._instead(value)}")
-        return tuple(self.each.read(one, f"{what}[{place}]", refused) for place, one in enumerate(value))
+            raise ValueError(value)
+        return tuple(map(self.each.parse, value))
+
+    def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
+        """What is wrong with the first bad one, by its place."""
+        if isinstance(value, list | tuple) and len(value) >= self.least:
+            for place, one in enumerate(value):
+                try:
+                    self.each.parse(one)
+                except (ValueError, CutwaterError):
+                    return self.each.refusal(one, f"{what}[{place}]", refused)
+        return super().refusal(value, what, refused)
 
     def json_schema(self) -> JsonSchema:
         """A list."""

@@ -14,7 +14,7 @@ From the description follow how a table of a file is read (:func:`read`), what c
 (:func:`check`), the sentence for each mistake, the reference in the documentation and a JSON Schema.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, InitVar, dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -101,31 +101,36 @@ class Schema:
         mistakes: list[CutwaterError] = []
         if not isinstance(table, Mapping):
             return {}, [refused(f"{where} is {shown(table)}, but must be a table of keys and values")]
-        unknown = len(table)
-        for each in self.fields:
-            if each.key not in table:
-                if each.needed:
-                    label = each.kind.label(each.key)
-                    mistakes.append(refused(f"{where} lacks {label}: add {label}, {each.kind.written}"))
-                continue
-            unknown -= 1
-            value = table[each.key]
-            try:
-                if value is not None or not each.may_be_none:
-                    values[each.name] = each.kind.read(value, f"{where} {each.key}", refused)
-                elif each.needed:
-                    values[each.name] = None
-            except CutwaterError as error:
-                mistakes.append(error)
+        # What is misspelt comes first: it is why something else is lacking.
+        if not self._by_key.keys() >= table.keys():
+            mistakes += map(refused, self.unknown(table, where))
         if self.either:
-            given = {key for key in table if table[key] is not None}
-            mistakes[:0] = map(refused, self.ways_mixed(given, where))
-        if unknown:
-            # What is misspelt comes first: it is why something else is lacking.
-            mistakes[:0] = map(refused, self._unknown(table, where))
+            mistakes += map(refused, self.ways_mixed({key for key in table if table[key] is not None}, where))
+        for key in self._needed:
+            if key in table:
+                continue
+            label, written = self._by_key[key].kind.label(key), self._by_key[key].kind.written
+            mistakes.append(refused(f"{where} lacks {label}: add {label}, {written}"))
+        for key, value in table.items():
+            each = self._by_key.get(key)
+            if each is None or (value is None and each.may_be_none and not each.needed):
+                continue
+            try:
+                values[each.name] = None if value is None and each.may_be_none else each.kind.parse(value)
+            except (ValueError, CutwaterError):
+                mistakes.append(each.kind.refusal(value, f"{where} {key}", refused))
         return values, mistakes
 
-    def _unknown(self, table: Mapping[str, Any], where: str) -> Iterator[str]:
+    @cached_property
+    def _by_key(self) -> dict[str, Field]:
+        return {each.key: each for each in self.fields}
+
+    @cached_property
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(each.key for each in self.fields if each.needed)
+
+    def unknown(self, table: Iterable[str], where: str) -> Iterator[str]:
+        """What is wrong with keys that nobody would read."""
         known = [each.key for each in self.fields]
         for key in table:
             if key in self.instead:
@@ -178,10 +183,15 @@ class Record(Kind):
     def _allowed(self) -> str:
         return f"a table with {', '.join(each.key for each in self.schema)}"
 
-    def read(self, value: Any, what: str, refused: Refused) -> Any:
-        """The values or the object; each mistake is told by its own key."""
-        values = self.schema.read(value, what, refused)
+    def parse(self, value: Any) -> Any:
+        """The values or the object."""
+        values = self.schema.read(value)
         return values if isinstance(self.of, Schema) else self.of(**values)
+
+    def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
+        """The first mistake, told by its own key."""
+        _, mistakes = self.schema.sift(value, what, refused)
+        return mistakes[0] if mistakes else super().refusal(value, what, refused)
 
     def json_schema(self) -> JsonSchema:
         """A table."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cutwater.base.errors import PlanError
-from cutwater.base.kinds import Kind, Many, Number, Quantity, Refused, Text, Whole, shown
+from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, shown
 from cutwater.base.schema import Field, Told, check, described, schema_of
 
 Floats = NDArray[np.float64]
@@ -28,9 +28,9 @@ class Cuts(Many):
 
     each: Kind = _CUT
 
-    def read(self, value: Any, what: str, refused: Refused) -> Any:
+    def parse(self, value: Any) -> Any:
         """The cuts, from a list or a cell."""
-        return frozenset(super().read(value.split() if isinstance(value, str) else value, what, refused))
+        return frozenset(super().parse(value.split() if isinstance(value, str) else value))
 
     def _allowed(self) -> str:
         return "a list of cuts such as [3, 4]"

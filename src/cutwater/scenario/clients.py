@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutwater.base.errors import FileFormatError, ScenarioError, suggest
+from cutwater.base.errors import FileFormatError, ScenarioError
 from cutwater.base.schema import NO_DEFAULT, schema_of
 from cutwater.plan.fleet import Client, Fleet
 
@@ -24,7 +24,9 @@ def fleet_from_rows(rows: Iterable[Mapping[str, Any]], where: str) -> Fleet:
     columns: dict[str, list[Any]] = {column: [] for column in _DEFAULTS}
     forbidden: dict[int, frozenset[int]] = {}
     for k, row in enumerate(rows):
-        values = CLIENT.read(row, _who(row, k, where), ScenarioError)
+        values, mistakes = CLIENT.sift(row)
+        if mistakes:
+            CLIENT.read(row, _who(row, k, where), ScenarioError)
         names.append(values.get("name") or f"c{k + 1}")
         if "rate" in values:
             values["up"] = values["down"] = values["rate"]
@@ -47,9 +49,9 @@ def csv_rows(lines: Iterable[str], where: str, delimiter: str = ",") -> Iterator
     try:
         reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
         header = [name.strip() for name in next(reader, ())]
+        for mistake in CLIENT.unknown(header, where):
+            raise ScenarioError(mistake)
         for place, column in enumerate(header):
-            if column not in KEYS:
-                raise ScenarioError(f"{where} has an unknown key {column!r}: {suggest(column, KEYS)}")
             if column in header[:place]:
                 raise FileFormatError(f"{where} has the column {column!r} more than once: leave one of them")
         for cells in reader:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.base.errors import ScenarioError
+from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Refused, Whole, shown
 from cutwater.base.schema import Field, Schema, check, described, schema_of
 from cutwater.plan.fleet import Client, Fleet
@@ -84,10 +84,18 @@ class Drawn(Kind):
     def _allowed(self) -> str:
         return f"{self.each.written}, a range [low, high] or a distribution"
 
-    def read(self, value: Any, what: str, refused: Refused) -> Any:
+    def parse(self, value: Any) -> Any:
         """The column as it stands, if it can be drawn from."""
-        _how(value, what, self.each, refused)
+        _how(value, "a column", self.each, ScenarioError)
         return value
+
+    def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
+        """Why it can't."""
+        try:
+            _how(value, what, self.each, refused)
+        except CutwaterError as error:
+            return error
+        return super().refusal(value, what, refused)
 
     def json_schema(self) -> JsonSchema:
         """Any of the three."""
