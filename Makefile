@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test check bench versions screenshots clean
+.PHONY: help setup demo demo-flower test check bench versions reference screenshots clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ bench: $(STAMP) ## the benchmarks, as ratios against peers and limits
 
 versions: $(STAMP) ## test with the lowest and the highest versions of the dependencies
 	$(BIN)/python scripts/versions.py
+
+reference: $(STAMP) ## the tables of keys in docs/, from their descriptions
+	$(BIN)/python scripts/reference.py
 
 screenshots: $(STAMP) ## the pictures in docs/screenshots
 	@bash scripts/browser.sh

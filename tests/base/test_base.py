@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutwater.base.errors import FileFormatError, UnitError, suggest
 from cutwater.base.jsonfile import read_json, write_atomically, write_json
-from cutwater.base.units import parse_compute, parse_rate, parse_size, show_seconds
+from cutwater.base.units import parse_compute, parse_quantity, parse_rate, parse_size, show_seconds
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,11 @@ def test_a_rate_at_which_nothing_would_arrive_or_everything_at_once_is_refused(t
 
 
 def test_only_a_server_may_have_no_compute():
-    assert parse_compute("0e3 GFLOPS", or_none=True) == parse_compute("0 FLOP/s", or_none=True) == 0
+    assert (
+        parse_quantity("compute", "0e3 GFLOPS", "server", or_none=True)
+        == parse_quantity("compute", "0 FLOP/s", "server", or_none=True)
+        == 0
+    )
     with pytest.raises(UnitError):
         parse_compute("0 GFLOPS")
 

@@ -13,6 +13,7 @@ from cutwater.cli.main import app
 COMMANDS = typer.main.get_command(app)
 assert isinstance(COMMANDS, click.Group)
 ARGUMENTS = {
+    "scenario": "One section, such as train; all if not given.",
     "profile": "A model by name, or your own as package.module:function.",
     "plan": "A TOML file: model or profile, server, session, clients.",
     "compare": "A TOML file: model or profile, server, session, clients.",

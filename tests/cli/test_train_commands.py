@@ -289,7 +289,7 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
         ({"train": 'loss = "crossentropy"'}, "did you mean 'cross_entropy'"),
         ({"train": 'device = "cuda:77"'}, "device 'cuda:77' can't be used here"),
         ({"train": "clients_per_round = 9"}, "clients_per_round is 9, but the scenario has 5 clients"),
-        ({"train": "learning_rate = 0.1"}, "[train] has no setting 'learning_rate'"),
+        ({"train": "learning_rate = 0.1"}, "[train] has an unknown key 'learning_rate'"),
         ({"train": 'rounds = "many"'}, "[train] rounds is 'many', but must be a whole number"),
         ({"session": "batch_size = 999"}, "batch_size is 999, but client 'c1' has"),
         ({"data": 'source = "fashion-mnist"'}, "fashion-mnist needs the files train-images-idx3-ubyte.gz"),

@@ -8,12 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_study import small_study
 
-from cutwater.base.errors import RunError
-from cutwater.federate.aggregators import BadUpdate, FedAdam, FedAvgM, WeightedAverage, find_aggregator
+from cutwater.base.errors import CutwaterError
+from cutwater.federate.aggregators import (
+    AGGREGATORS,
+    BadUpdate,
+    FedAdam,
+    FedAvgM,
+    WeightedAverage,
+    find_aggregator,
+)
 from cutwater.federate.conditions import Condition
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.plan.latency import NOTHING
+from cutwater.scenario import settings as settings_of
 from cutwater.train.session import Task
 
 SHAPES = {"a.weight": (3, 4), "b.bias": (5,)}
@@ -180,6 +188,12 @@ class _Loudest:
         return self.weights, {}
 
 
+def test_a_scenario_knows_the_aggregators_that_there_are():
+    assert tuple(AGGREGATORS) == settings_of.AGGREGATORS
+    for name in AGGREGATORS:
+        find_aggregator(name, {})
+
+
 def test_an_aggregator_of_ones_own_is_found_by_name_and_trains():
     options = {"aggregator": "test_aggregators:Loudest", "aggregator_options": {"least": 2}}
     by_name = run(small_study(train={"rounds": 2, **options}))
@@ -192,7 +206,7 @@ def test_an_aggregator_of_ones_own_is_found_by_name_and_trains():
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("fedadm", {}, "aggregator is 'fedadm'; did you mean 'fedadam'"),
+        ("fedadm", {}, "aggregator is 'fedadm'.*did you mean 'fedadam'"),
         ("average", {"lr": 1.0}, "aggregator 'average' has no option 'lr'; it takes none"),
         ("fedadam", {"betas": 0.9}, "aggregator 'fedadam' has no option 'betas'; did you mean"),
         ("fedadam", {"lr": -1.0}, "aggregator 'fedadam' has lr = -1.0, but it must be a number above 0"),
@@ -203,5 +217,5 @@ def test_an_aggregator_of_ones_own_is_found_by_name_and_trains():
     ],
 )
 def test_an_aggregator_that_can_not_be_is_refused_before_the_first_round(name, options, sentence):
-    with pytest.raises(RunError, match=sentence):
+    with pytest.raises(CutwaterError, match=sentence):
         small_study(train={"aggregator": name, "aggregator_options": options})

@@ -112,6 +112,8 @@ def test_a_trace_may_have_a_rate_for_each_direction(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("client,round,up,down,compute\nc1,1,1 MB/s,2 MB/s,1 GFLOPS\n")
     assert read_trace(path).at(CLIENT, 4) == Condition(1e9, 8e6, 16e6)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # the byte order mark of some editors
+    assert read_trace(path).at(CLIENT, 4) == Condition(1e9, 8e6, 16e6)
 
 
 @pytest.mark.parametrize(

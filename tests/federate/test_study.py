@@ -17,6 +17,7 @@ from cutwater.base.errors import (
     RunError,
     ScenarioError,
 )
+from cutwater.base.schema import read
 from cutwater.data.custom import from_datasets
 from cutwater.data.partition import Partition
 from cutwater.execute.local import sensible_workers, usable_cores
@@ -103,7 +104,7 @@ def test_settings_that_cannot_be_trained_are_one_sentence_before_the_first_round
 @pytest.mark.parametrize("key", ["clip_norm", "max_grad_norm", "grad_clip", "clip_grad_norm"])
 def test_clipping_by_the_global_norm_is_refused_by_name(key):
     with pytest.raises(ScenarioError, match=f"{key} can't be used: clipping by the global norm needs"):
-        TrainSettings.from_table({key: 1.0})
+        read(TrainSettings, {key: 1.0})
 
 
 def test_a_loss_of_each_sample_is_refused():

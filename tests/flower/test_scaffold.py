@@ -48,8 +48,8 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     ("config", "words"),
     [
         ({"plannner": "exact"}, "did you mean 'planner'"),
-        ({"rounds": "2"}, "must be a int"),
-        ({"emulate": 1}, "must be a bool"),
+        ({"rounds": "2"}, "the run config rounds is '2', but must be a whole number"),
+        ({"emulate": 1}, "the run config emulate is 1, but must be true or false"),
     ],
 )
 def test_a_run_config_that_makes_no_sense_is_refused_by_key(config, words):

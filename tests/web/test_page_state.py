@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.base.errors import CutwaterError
+from cutwater.base.toml import to_toml
 from cutwater.base.units import parse_compute, parse_rate, parse_size
 from cutwater.model import zoo
 from cutwater.plan.fleet import NO_LIMIT, Fleet
@@ -30,7 +31,6 @@ from cutwater.web.state import (
     read_clients,
     to_csv,
 )
-from cutwater.web.toml import to_toml
 
 CATALOGUE = Catalogue()
 MODEL = {"name": "mlp", "input": "1x8x8", "classes": 10}
@@ -158,24 +158,27 @@ def test_sections_that_planning_does_not_read_are_carried_along(scenario_file):
 @pytest.mark.parametrize(
     ("csv", "sentence"),
     [
-        ("", "the pasted CSV is ''"),
+        ("", "the fleet csv is '', but must be text"),
         ("a,b\n1,2\n", "first line must name the columns"),
         (
             "name,compute,rate,samples\na,fast,1 MB/s,3\n",
             "client 'a' compute is 'fast', but must be a number with a unit",
         ),
         ("name,compute,rate,samples\na,1 GFLOPS,4,3\n", "client 'a' rate is '4'"),
-        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,0\n", "client 'a' samples is 0"),
+        (
+            "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,0\n",
+            "client 'a' samples is '0', but must be a whole number",
+        ),
         ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,²\n", "client 'a' samples is '²'"),
         (f"name,compute,rate,samples\na,1 GFLOPS,1 MB/s,{'9' * 5000}\n", "client 'a' samples is '999"),
         (
             "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3\na,1 GFLOPS,1 MB/s,3\n",
             "'a' appears more than once",
         ),
-        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "line 2 of the CSV has more or fewer cells"),
+        ("name,compute,rate,samples\na,1 GFLOPS,1 MB/s\n", "the CSV, line 2, has more or fewer cells"),
         (
             "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,3\n\ud800,1 GFLOPS,1 MB/s,3\n",
-            r"the CSV: the name of client 2 holds '\ud800', half of a character",
+            r"the CSV holds '\ud800', half of a character",
         ),
         ("name,compute,rate,samples, compute\n", "the CSV has the column 'compute' more than once"),
         ("name,compute,rate,sampels\n", "unknown key 'sampels': did you mean 'samples'?"),
@@ -203,20 +206,20 @@ def test_a_copied_spreadsheet_with_tabs_or_semicolons_works():
         ({"model": {"name": "antigravity:geohash"}}, "is not one that this page may run"),
         ({"model": MODEL | {"options": {"widths": [10**6] * 10**3}}}, "takes no options"),
         ({"model": MODEL | {"input": "1x0x0"}}, "1x0x0"),
-        ({"model": MODEL | {"count": "wrong"}}, "there is no way of counting named 'wrong'"),
-        ({"planner": "exhaustive"}, "there is no planner 'exhaustive' on this page"),
-        ({"planner": "package.module:planner"}, "there is no planner"),
-        ({"rates": 0}, "the factor of all rates is 0"),
-        ({"rates": 1e9}, "but must be from 0.001 to 1000"),
+        ({"model": MODEL | {"count": "wrong"}}, "[model] count is 'wrong': known are exact, paper"),
+        ({"planner": "exhaustive"}, "the scenario planner is 'exhaustive': "),
+        ({"planner": "package.module:planner"}, "the scenario planner is 'package.module:planner': "),
+        ({"rates": 0}, "the scenario rates is 0, but must be a number from 0.001 to 1000"),
+        ({"rates": 1e9}, "the scenario rates is 1000000000.0, but must be a number from 0.001 to 1000"),
         ({"min_cut": 99}, "has min_cut 99, but 'mlp' has only"),
-        ({"server": "lots"}, "compute is 'lots'"),
+        ({"server": "lots"}, "server is 'lots', but must be a number with a unit"),
         ({"session": {"steps": 0}}, "steps is 0"),
         ({"fleet": {"path": "/etc/passwd"}}, "unknown key 'path'"),
         (
             {"fleet": {"draw": {"clients": 10**12, "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 1}}},
             "at most",
         ),
-        ({"sections": {"server": {}}, "export": 1}, "unknown key 'export'"),
+        ({"sections": {"server": {}}, "export": 1}, "the scenario has an unknown key 'export'"),
     ],
 )
 def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change, sentence):
@@ -237,7 +240,7 @@ def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change
         (f"[fleet]\nclients = {MOST_CLIENTS + 1}", "at most"),
         ('[fleet]\nclients = "5000000"', "the fleet has 5,000,000 clients, but a page shows 100,000 at most"),
         ("[fleet]\nclients = 1000000000000", "but a page shows 100,000 at most"),
-        ('[model]\nname = "mlp"', "has no clients"),
+        ('[model]\nname = "mlp"', "has none of [[client]], clients, [fleet]"),
         ("a = " + "[" * 5000, "is not TOML"),
         (".".join(["a"] * 5000) + " = 1", "is not TOML"),
         ("a = " + "9" * 5000, "is not TOML"),

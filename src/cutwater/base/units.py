@@ -6,8 +6,12 @@ A bare number is refused: whether 4 means bits or bytes is a factor of eight.
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from cutwater.base.errors import UnitError
+
+Unit = Literal["compute", "rate", "size"]
 
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -16,19 +20,56 @@ _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]+)"
 _NUMBER = rf"\s*([-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?nan|[-+]?inf)\s*"
 _LEAST, _MOST = 1e-6, 1e30
 """Beyond these nothing is measured in FLOPS or bits, and arithmetic would overflow."""
-_COMPUTE = re.compile(_NUMBER + r"([kKMGTP]?)(?:FLOPS|FLOP/s|Flops|flops|Flop/s)\s*$")
-_RATE = re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)(?:/s|ps)\s*$")
-_SIZE = re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)\s*$")
 
 
-def parse_compute(text: object, what: str = "compute", *, or_none: bool = False) -> float:
-    """FLOPS from text; zero for a server that has none to share.
+class Written(NamedTuple):
+    """How people write an amount, as a pattern and in words, and the unit that it is in Cutwater."""
+
+    pattern: re.Pattern[str]
+    words: str
+    unit: str
+
+
+QUANTITIES: Mapping[Unit, Written] = {
+    "compute": Written(
+        re.compile(_NUMBER + r"([kKMGTP]?)(FLOPS|FLOP/s|Flops|flops|Flop/s)\s*$"),
+        "a number with a unit such as '100 GFLOPS' or '1.5 TFLOPS'",
+        "FLOPS",
+    ),
+    "rate": Written(
+        re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)(?:/s|ps)\s*$"),
+        "a number with a unit such as '4 MB/s' or '32 Mbit/s'",
+        "bit/s",
+    ),
+    "size": Written(
+        re.compile(_NUMBER + r"([KMGT]i|[kKMGT]?)(bits?|b|B|bytes?)\s*$"),
+        "a number with a unit such as '512 MB' or '2 GiB'",
+        "bit",
+    ),
+}
+
+
+def parse_quantity(kind: Unit, text: object, what: str, *, or_none: bool = False) -> float:
+    """FLOPS, bits per second or bits from text; zero only where it may be ``or_none``."""
+    written = QUANTITIES[kind]
+    match = written.pattern.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise UnitError(f"{what} is {text!r}, but must be {written.words}")
+    number, prefix, unit = match.groups()
+    value = float(number.replace(",", "").replace("_", "")) * (_scale(prefix) * _bits(unit))
+    if not (_LEAST <= value <= _MOST or (or_none and value == 0)):
+        allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
+        raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
+    return value
+
+
+def parse_compute(text: object, what: str = "compute") -> float:
+    """FLOPS from text.
 
     >>> parse_compute("3000 GFLOPS"), parse_compute("1,500 GFLOPS")
     (3000000000000.0, 1500000000000.0)
     """
-    match = _match(_COMPUTE, text, what, "a number with a unit such as '100 GFLOPS' or '1.5 TFLOPS'")
-    return _within(match[1], _SCALE[match[2]], what, text, "FLOPS", or_none=or_none)
+    return parse_quantity("compute", text, what)
 
 
 def parse_rate(text: object, what: str = "rate") -> float:
@@ -37,8 +78,7 @@ def parse_rate(text: object, what: str = "rate") -> float:
     >>> parse_rate("4 MB/s") == parse_rate("32 Mbit/s") == 32e6
     True
     """
-    match = _match(_RATE, text, what, "a number with a unit such as '4 MB/s' or '32 Mbit/s'")
-    return _within(match[1], _scale(match[2]) * _bits(match[3]), what, text, "bit/s")
+    return parse_quantity("rate", text, what)
 
 
 def parse_size(text: object, what: str = "size") -> float:
@@ -47,8 +87,7 @@ def parse_size(text: object, what: str = "size") -> float:
     >>> parse_size("512 kB")
     4096000.0
     """
-    match = _match(_SIZE, text, what, "a number with a unit such as '512 MB' or '2 GiB'")
-    return _within(match[1], _scale(match[2]) * _bits(match[3]), what, text, "bit")
+    return parse_quantity("size", text, what)
 
 
 def show_compute(flops: float) -> str:
@@ -91,21 +130,6 @@ def show_seconds(seconds: float) -> str:
     if seconds >= 0.9995 or seconds == 0:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} µs"
-
-
-def _match(pattern: re.Pattern[str], text: object, what: str, allowed: str) -> re.Match[str]:
-    match = pattern.match(text) if isinstance(text, str) else None
-    if match is None:
-        raise UnitError(f"{what} is {text!r}, but must be {allowed}")
-    return match
-
-
-def _within(number: str, scale: float, what: str, text: object, unit: str, *, or_none: bool = False) -> float:
-    value = float(number.replace(",", "").replace("_", "")) * scale
-    if not (_LEAST <= value <= _MOST or (or_none and value == 0)):
-        allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {unit}"
-        raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
-    return value
 
 
 def _scale(prefix: str) -> float:

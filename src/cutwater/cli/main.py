@@ -27,6 +27,7 @@ from cutwater.cli.report import report
 from cutwater.cli.reproduce import reproduce
 from cutwater.cli.runs import runs
 from cutwater.cli.scaffold import scaffold
+from cutwater.cli.scenario import scenario
 from cutwater.cli.sweep import sweep
 from cutwater.cli.train import train
 from cutwater.cli.verify import verify
@@ -58,6 +59,7 @@ def _root(
 
 
 for command in (
+    scenario,
     profile,
     plan,
     compare,

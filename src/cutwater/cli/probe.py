@@ -61,7 +61,8 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
     from cutwater.model import zoo
     from cutwater.model.discover.layered import layered
     from cutwater.profile.measure import measure
-    from cutwater.scenario.file import ModelSpec, load_scenario
+    from cutwater.scenario.file import load_scenario
+    from cutwater.scenario.sections import ModelSpec
 
     scenario = load_scenario(path) if path is not None else None
     if scenario is not None and scenario.model is None:

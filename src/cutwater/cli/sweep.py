@@ -10,12 +10,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.base.errors import CutwaterError, PlanError, UnitError
+from cutwater.base.errors import CutwaterError, PlanError, ScenarioError, UnitError
+from cutwater.base.kinds import Whole
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress
 from cutwater.cli.plan import Json, ScenarioFile
-from cutwater.scenario.keys import whole
 
 if TYPE_CHECKING:
     from cutwater.plan.problem import Problem
@@ -51,10 +51,14 @@ def _with_clients(scenario: "Scenario", problem: "Problem", value: float) -> "Pr
     return problem.replace(clients=scenario.with_clients(round(value)).fleet)
 
 
+def _count(text: str, what: str) -> float:
+    return float(Whole(1, quoted=True).read(text, what, ScenarioError))
+
+
 AXES = (
     Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9, _with_server),
     Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6, _with_rate),
-    Axis("clients", whole, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
+    Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
 )
 
 

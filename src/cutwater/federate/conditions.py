@@ -152,7 +152,7 @@ class Conditions:
 def read_trace(path: str | Path) -> Trace:
     """A trace from CSV: columns round, client, compute and rate (or up and down), with units."""
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, skipinitialspace=True, strict=True)
             _check_columns(reader.fieldnames or [], path)
             rows: dict[str, dict[int, Condition]] = {}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import ScenarioError
+from cutwater.base.schema import read
 from cutwater.data.download import Say, quiet
 from cutwater.scenario.file import Scenario
-from cutwater.scenario.keys import file_name
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def study_of(
 
 def train_settings(scenario: Scenario) -> TrainSettings:
     """[train], or its defaults."""
-    return TrainSettings.from_table(scenario.sections.get("train", {}))
+    return read(TrainSettings, scenario.sections.get("train", {}))
 
 
 def data_settings(scenario: Scenario) -> DataSettings:
     """[data], or its defaults; its folder is looked up from where the scenario is."""
-    settings = DataSettings.from_table(scenario.sections.get("data", {}))
+    settings = read(DataSettings, scenario.sections.get("data", {}))
     if settings.folder is None:
         return settings
     return replace(settings, folder=_beside(scenario, "[data] folder", settings.folder))
@@ -84,7 +84,7 @@ def data_settings(scenario: Scenario) -> DataSettings:
 
 def condition_settings(scenario: Scenario) -> ConditionSettings:
     """[conditions], or its defaults; a trace file is looked up from where the scenario is."""
-    settings = ConditionSettings.from_table(scenario.sections.get("conditions", {}))
+    settings = read(ConditionSettings, scenario.sections.get("conditions", {}))
     if settings.trace is None:
         return settings
     return replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
@@ -92,7 +92,7 @@ def condition_settings(scenario: Scenario) -> ConditionSettings:
 
 def _beside(scenario: Scenario, what: str, path: str) -> str:
     try:
-        return str(Path(scenario.source).parent / Path(file_name(path or ".", what)).expanduser())
+        return str(Path(scenario.source).parent / Path(path).expanduser())
     except RuntimeError as error:  # there is no such user, or no home
         raise ScenarioError(
             f"{what} is {path!r}, but that home folder is not known; write the path out"

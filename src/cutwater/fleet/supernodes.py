@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 
 from cutwater.base.errors import EngineError
+from cutwater.base.toml import toml_value
 from cutwater.federate.from_scenario import train_settings
 from cutwater.fleet.credentials import make_certificate, make_node_key
 from cutwater.fleet.processes import Processes, free_ports, wait_for_port
-from cutwater.flower.scaffold import config_value, scaffold
+from cutwater.flower.scaffold import scaffold
 from cutwater.scenario.file import load_scenario
 
 QUIET = {
@@ -120,7 +121,7 @@ class LocalFleet:
             "stream-port": stream_port,
             "wait": 2 * _START,
         }
-        words = " ".join(f"{key}={config_value(value)}" for key, value in config.items())
+        words = " ".join(f"{key}={toml_value(value)}" for key, value in config.items())
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={len(self.names)}"]
@@ -168,7 +169,7 @@ class LocalFleet:
                 *("--superlink", self.superlink_of(name), "--root-certificates", str(self._certificate)),
                 *("--auth-supernode-private-key", str(self.folder / self._node(name))),
                 *("--host", "127.0.0.1", "--port", str(port)),
-                *("--node-config", f"client={config_value(name)}"),
+                *("--node-config", f"client={toml_value(name)}"),
             ],
         )
 
@@ -191,7 +192,7 @@ class LocalFleet:
             *("--ssl-certfile", str(self._certificate), "--ssl-keyfile", str(key)),
             *("--ssl-ca-certfile", str(self._certificate), "--enable-supernode-auth"),
         ]
-        trust = f"root-certificates = {config_value(str(self._certificate))}"
+        trust = f"root-certificates = {toml_value(str(self._certificate))}"
         if self.simulation:
             secure, trust = ["--insecure", "--simulation"], "insecure = true"
         self.processes.start("superlink", [*common, *secure])

@@ -1,48 +1,50 @@
 """What a Flower run config says. Light: a node that is only asked who it is needs no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cutwater.base.errors import RunError, suggest
+from cutwater.base.errors import RunError
+from cutwater.base.kinds import Flag, Number, Text, Whole
+from cutwater.base.schema import check, described, read
 
 
+@described("the run config", RunError, dashes=True)
 @dataclass(frozen=True)
 class Settings:
     """The run config of the app; with ``_`` for ``-`` its keys are these fields."""
 
-    scenario: str = "scenario.toml"
-    """The scenario file; a relative path starts at the app's own folder."""
-    planner: str = "exact"
-    rounds: int = 0
-    """Rounds in place of the scenario's own number, if above 0."""
-    run_dir: str = ""
-    """Where the run is kept and resumed from, at the server; nowhere if empty."""
-    wait: float = 120.0
-    """Seconds that the first round waits for all clients to be there."""
-    stream_host: str = "127.0.0.1"
-    """Where the server listens for activation streams."""
-    stream_port: int = 0
-    """Any free port if 0."""
-    stream_address: str = ""
-    """The host that devices find the stream at, if not ``stream_host``."""
-    emulate: bool = False
-    """Slow every node down to the compute and rates of the scenario, and the server to its own."""
+    scenario: Annotated[
+        str, Text(file=True), "the scenario file, in the app's folder or by an absolute path"
+    ] = "scenario.toml"
+    planner: Annotated[str, Text(), "as for `cutwater train`"] = "exact"
+    rounds: Annotated[int, Whole(0), "rounds in place of the scenario's own number, if above 0"] = 0
+    run_dir: Annotated[
+        str,
+        Text(empty=True, file=True),
+        "where the ServerApp keeps the run (docs/run-folder.md), nowhere if empty; started again, it goes "
+        "on after its last committed round",
+    ] = ""
+    wait: Annotated[float, Number(0, unit="seconds"), "how long the first round waits for all clients"] = (
+        120.0
+    )
+    stream_host: Annotated[str, Text(), "where the server listens for activation streams"] = "127.0.0.1"
+    stream_port: Annotated[int, Whole(0, 65_535), "the port that it listens on; any free one if 0"] = 0
+    stream_address: Annotated[
+        str, Text(empty=True), "the host that devices find the stream at, if not `stream-host`"
+    ] = ""
+    emulate: Annotated[
+        bool,
+        Flag(),
+        "slow every node down to the compute and rates of the scenario, and the server to its own",
+    ] = False
+
+    def __post_init__(self) -> None:
+        check(self)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], beside: Path) -> "Settings":
         """The settings in a run config, or one sentence on what is wrong with it."""
-        known = {each.name.replace("_", "-"): each for each in fields(cls)}
-        given: dict[str, Any] = {}
-        for key, value in config.items():
-            if key not in known:
-                raise RunError(f"the run config has an unknown key {key!r}; {suggest(key, known)}")
-            kind: Any = known[key].type
-            if kind is float and type(value) is int:
-                value = float(value)  # noqa: PLW2901 - 120 is as good as 120.0
-            if type(value) is not kind:
-                raise RunError(f"the run config has {key} = {value!r}, but it must be a {kind.__name__}")
-            given[known[key].name] = value
-        made = cls(**given)
+        made = read(cls, config)
         return replace(made, scenario=str((beside / made.scenario).resolve()))

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cutwater.base.errors import RunError
+from cutwater.base.toml import toml_value
 from cutwater.flower.run_config import Settings
 
 PACKAGE = "cutwater_app"
@@ -111,16 +112,6 @@ def scaffold(folder: str | Path, scenario: str, clients: int) -> Path:
 
 def _config() -> str:
     return "\n".join(
-        f"{each.name.replace('_', '-')} = {config_value(getattr(Settings(), each.name))}"
+        f"{each.name.replace('_', '-')} = {toml_value(getattr(Settings(), each.name))}"
         for each in fields(Settings)
     )
-
-
-def config_value(value: object) -> str:
-    """A value as TOML (and Flower's --run-config) writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return repr(value)

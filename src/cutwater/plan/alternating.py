@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.base.errors import PlanError
+from cutwater.base.kinds import Whole
 from cutwater.plan.allocate import allocate
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, fitted_latency, latency, latency_alone, server_work
-from cutwater.plan.problem import Problem, check_whole
+from cutwater.plan.problem import Problem
 from cutwater.plan.value import Iteration, Plan, assemble
 from cutwater.profile.fit import Fit, fit
 
@@ -36,7 +37,7 @@ def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int
     """
     if fitted not in ("cuts", "all", "none"):
         raise PlanError(f"fitted is {fitted!r}, but must be 'cuts', 'all' or 'none'")
-    check_whole("iterations", iterations, 1, MOST_ITERATIONS)
+    Whole(1, MOST_ITERATIONS).check(iterations, "iterations", PlanError)
     curves = fit(problem.profile)
     # Step 1: T̃_k. (Step 2 sorts by it; here nothing depends on the order that clients are listed in.)
     alone = latency_alone(problem)

@@ -6,9 +6,10 @@ from typing import Literal
 import numpy as np
 
 from cutwater.base.errors import PlanError
+from cutwater.base.kinds import Whole
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, latency, server_work
-from cutwater.plan.problem import Problem, check_whole
+from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan, assemble
 
 MOST_PORTIONS = 100_000
@@ -32,7 +33,7 @@ def splitfed(problem: Problem, /, *, cut: int | Literal["best"] | None = None) -
     if cut is None:
         cut = int(common[0])
     elif cut != "best":
-        check_whole("cut", cut, 1, problem.layers - 1, " or 'best'")
+        Whole(1, problem.layers - 1, otherwise=" or 'best'").check(cut, "cut", PlanError)
         _require(problem, cut, f"SplitFed at cut {cut}")
     share = problem.server.compute / len(problem)
     if cut == "best":
@@ -48,7 +49,7 @@ def splitfed_best(problem: Problem, /) -> Plan:
 
 def random(problem: Problem, /, *, seed: int = 0) -> Plan:
     """A random allowed cut for each client and random shares for those that are split."""
-    check_whole("seed", seed, 0, MOST_SEED)
+    Whole(0, MOST_SEED).check(seed, "seed", PlanError)
     rng = np.random.default_rng(seed)
     allowed = problem.allowed
     masks = allowed.masks if problem.server.compute else allowed.masks & (problem.costs.server == 0)
@@ -66,7 +67,7 @@ def greedy(problem: Problem, /, *, portions: int = 200) -> Plan:
 
     A client that no affordable number of portions makes faster ends it: nothing else shortens the round.
     """
-    check_whole("portions", portions, 1, MOST_PORTIONS)
+    Whole(1, MOST_PORTIONS).check(portions, "portions", PlanError)
     cuts, latencies = _without_shares(problem)
     shares = np.zeros(len(problem))
     waiting = np.flatnonzero(cuts == 0)

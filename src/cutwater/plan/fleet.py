@@ -1,13 +1,15 @@
 """Clients, one by one or as columns: a fleet of a million is a handful of arrays, not a million objects."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cutwater.base.errors import PlanError
+from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, shown
+from cutwater.base.schema import Field, Told, check, described, schema_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -17,59 +19,80 @@ MOST = 10**9
 """Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
 MOST_SAMPLES = 10**12
 """The same for a client's data."""
+_SESSION, _CUT = Whole(1, MOST, quoted=True), Whole(1, quoted=True)
 
 
+@dataclass(frozen=True)
+class Cuts(Many):
+    """Cuts that must not be used: a list, or numbers with spaces between them in a CSV cell."""
+
+    each: Kind = _CUT
+
+    def parse(self, value: Any) -> Any:
+        """The cuts, from a list or a cell."""
+        return frozenset(super().parse(value.split() if isinstance(value, str) else value))
+
+    def _allowed(self) -> str:
+        return "a list of cuts such as [3, 4]"
+
+    def _take(self, value: Any) -> Any:
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+            raise ValueError(value)
+        return frozenset(value)  # whether the model has them, the problem says
+
+
+@described("a client", PlanError, either=((("rate",), ("up", "down")),))
 @dataclass(frozen=True, kw_only=True)
 class Client:
     """One device: what it can compute, send, hold, and how much data it has."""
 
-    name: str
-    compute: float
-    """f^C in FLOPS."""
-    rate: InitVar[float | None] = None
-    """r in bits per second, for both directions; or give ``up`` and ``down``."""
-    up: float = None  # type: ignore[assignment] # never None once made
-    down: float = None  # type: ignore[assignment]
-    samples: int
-    """|D|: the size of the local data set."""
-    epochs: int | None = None
-    """I: passes over the data in a session; the session's own number if neither this nor steps is given."""
-    steps: int | None = None
-    """Mini-batches in a session, instead of epochs."""
-    batch_size: int | None = None
-    """|B|; the session's if not given."""
-    min_cut: int = 1
-    """l^min: the smallest cut that the client's privacy allows."""
-    memory: float = NO_LIMIT
-    """What training may hold, in bits."""
-    forbidden: frozenset[int] = frozenset()
-    """Cuts that this client must not use."""
-    holds: int = 0
-    """It has the weights that do not learn of layers 1..holds already: they need not be sent."""
+    name: Annotated[str, Text(), "what it is called everywhere", Told("`c1`, `c2`, …")]
+    compute: Annotated[float, Quantity(above=0, per="compute"), "f^C, its FLOPS"]
+    rate: InitVar[
+        Annotated[
+            float | None,
+            Quantity(above=0, per="rate"),
+            "r, its link, the same both ways",
+            Told("needed, or `up` and `down`"),
+        ]
+    ] = None
+    # Neither is None once a client is made.
+    up: Annotated[float, Quantity(above=0, per="rate"), "its link to the server", Told("`rate`")] = None  # type: ignore[assignment]
+    down: Annotated[float, Quantity(above=0, per="rate"), "its link from the server", Told("`rate`")] = None  # type: ignore[assignment]
+    samples: Annotated[int, Whole(1, MOST_SAMPLES, quoted=True), "|D|: how many samples it holds"]
+    epochs: Annotated[
+        int | None, _SESSION, "I: passes over its data in a session of its own", Told("that of `[session]`")
+    ] = None
+    steps: Annotated[
+        int | None,
+        _SESSION,
+        "mini-batches in a session of its own, in place of epochs",
+        Told("that of `[session]`"),
+    ] = None
+    batch_size: Annotated[
+        int | None, _SESSION, "|B|: samples in a mini-batch of its own", Told("that of `[session]`")
+    ] = None
+    min_cut: Annotated[int, _CUT, "l_min, the least that stays on the device"] = 1
+    memory: Annotated[
+        float,
+        Quantity(above=0, most=NO_LIMIT, per="size"),
+        "what training may hold: cuts whose client-side training takes more are ruled out",
+        Told("no limit"),
+    ] = NO_LIMIT
+    forbidden: Annotated[frozenset[int], Cuts(), "cuts that it may not use", Told("`[]`")] = frozenset()
+    holds: Annotated[
+        int,
+        Whole(0, quoted=True),
+        "the layers whose weights it has already, of those that do not learn: they need not be sent",
+    ] = 0
 
     def __post_init__(self, rate: float | None) -> None:
-        given = (self.up is not None, self.down is not None)
-        if rate is not None and any(given):
-            raise PlanError(
-                f"client {self.name!r} has both a rate and an up or down rate: give one or the other"
-            )
-        if rate is None and not all(given):
-            raise PlanError(f"client {self.name!r} lacks a rate: give rate, or both up and down")
-        if rate is not None:
+        rates = (("rate", rate), ("up", self.up), ("down", self.down))
+        given = {key for key, value in rates if value is not None}
+        if given == {"rate"}:
             object.__setattr__(self, "up", rate)
             object.__setattr__(self, "down", rate)
-        for what in ("epochs", "steps", "batch_size"):
-            value = getattr(self, what)
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if value is not None and not (number and 1 <= value <= MOST):
-                name, shown = what.replace("_", " "), repr(value)[:30]
-                raise PlanError(f"client {self.name!r} has {name} {shown}, but must have {_whole(name)}")
-        if isinstance(self.forbidden, str | Mapping) or not isinstance(self.forbidden, Iterable):
-            shown = repr(self.forbidden)[:30]
-            raise PlanError(
-                f"client {self.name!r} has forbidden cuts {shown}, but must have a list of whole numbers"
-            )
-        object.__setattr__(self, "forbidden", frozenset(self.forbidden))
+        check(self, f"client {self.name!r}", given)
 
 
 class Numbered(Sequence[str]):
@@ -116,29 +139,25 @@ class Fleet(Sequence[Client]):
         if not len(self):
             raise PlanError("the fleet has no clients, but a plan needs at least one")
         _check_names(self.names)
-        for name in ("compute", "up", "down"):
-            self._check(name, lambda x: np.isfinite(x) & (x > 0), "a finite number above zero")
-        self._check("samples", lambda x: (x > 0) & (x <= MOST_SAMPLES), _whole("samples"))
-        self._check("min_cut", lambda x: x > 0, "a cut layer, 1 or more")
-        self._check("memory", lambda x: x > 0, "above zero")
-        self._check("holds", lambda x: x >= 0, "a number of layers, 0 or more")
-        for name in ("epochs", "steps", "batch_size"):
-            self._check(name, lambda x: (x >= 0) & (x <= MOST), _whole(name))
+        for each in _COLUMNS.values():
+            self._check(each)
         both = np.flatnonzero((self.epochs > 0) & (self.steps > 0))
         if both.size:
             raise PlanError(
                 f"client {self.names[both[0]]!r} has both epochs and steps: give one or the other"
             )
 
-    def _check(self, column: str, good: Callable[[Any], NDArray[np.bool_]], allowed: str) -> None:
-        values = getattr(self, column)
+    def _check(self, column: Field) -> None:
+        values = getattr(self, column.name)
         if len(values) != len(self):
-            raise PlanError(f"{column} has {len(values)} values, but the fleet has {len(self)} clients")
-        bad = np.flatnonzero(~good(values))
+            raise PlanError(f"{column.name} has {len(values)} values, but the fleet has {len(self)} clients")
+        assert isinstance(column.kind, Whole | Number)
+        good = column.kind.holds(values)
+        bad = np.flatnonzero(~(good | (values == 0) if column.may_be_none else good))
         if bad.size:
-            what = column if column not in ("up", "down") else f"{column} rate"
-            name, value = self.names[bad[0]], values[bad[0]].item()
-            raise PlanError(f"client {name!r} has {what.replace('_', ' ')} {value}, but must have {allowed}")
+            column.kind.check(
+                values[bad[0]].item(), f"client {self.names[bad[0]]!r} {column.name}", PlanError
+            )
         values.flags.writeable = False
 
     @classmethod
@@ -178,13 +197,13 @@ class Fleet(Sequence[Client]):
         return cls(
             names=labels,
             compute=_floats("compute", compute, labels),
-            up=_floats("up rate", up, labels),
-            down=_floats("down rate", down, labels),
+            up=_floats("up", up, labels),
+            down=_floats("down", down, labels),
             samples=_ints("samples", samples, labels),
             epochs=_ints("epochs", _zero_for_none(epochs), labels),
             steps=_ints("steps", _zero_for_none(steps), labels),
-            batch_size=_ints("batch size", _zero_for_none(batch_size), labels),
-            min_cut=_ints("min cut", min_cut, labels),
+            batch_size=_ints("batch_size", _zero_for_none(batch_size), labels),
+            min_cut=_ints("min_cut", min_cut, labels),
             memory=_floats("memory", memory, labels),
             holds=_ints("holds", holds, labels),
             forbidden=dict(forbidden or {}),
@@ -224,6 +243,9 @@ class Fleet(Sequence[Client]):
 
 
 _NOT_COLUMNS = ("name", "names", "forbidden")
+_COLUMNS = {
+    each.name: each for each in schema_of(Client) if not each.only_read and each.name not in _NOT_COLUMNS
+}
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -262,13 +284,8 @@ def _ints(what: str, values: ArrayLike, names: Sequence[str]) -> Ints:
         found = real.astype(np.int64)
     broken = np.flatnonzero(found != real)
     if broken.size:
-        value = real[broken[0]].item()
-        raise PlanError(f"client {names[broken[0]]!r} has {what} {value}, but must have {_whole(what)}")
+        _COLUMNS[what].kind.check(real[broken[0]].item(), f"client {names[broken[0]]!r} {what}", PlanError)
     return found
-
-
-def _whole(what: str) -> str:
-    return f"a whole number from 1 to {MOST_SAMPLES if what == 'samples' else MOST:,}"
 
 
 def _is_number(value: object) -> bool:
@@ -287,4 +304,4 @@ def _not_a_number(what: str, values: Any, names: Sequence[str]) -> str:
     bad = ((k, v) for k, v in rows if not _is_number(v))
     k, value = next(bad, (None, values))
     whose = "the fleet" if k is None else f"client {names[k]!r}"
-    return f"{whose} has {what} {value!r}, but must have a number"
+    return f"{whose} {what} is {shown(value)}, but must be {_COLUMNS[what].kind.allowed}"

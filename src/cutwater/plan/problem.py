@@ -1,60 +1,60 @@
 """The problem a planner solves, as frozen values: model costs, clients, server, session (paper, eq. (21))."""
 
 import math
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cutwater.base.errors import PlanError
+from cutwater.base.kinds import Quantity, Whole
+from cutwater.base.schema import Told, check, described
 from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
 from cutwater.plan.fleet import MOST, Client, Fleet, Floats, Ints
 from cutwater.profile.values import Profile
 
 
+@described("the server", PlanError)
 @dataclass(frozen=True)
 class Server:
     """The parameter server (PS)."""
 
-    compute: float
-    """F^max in FLOPS; zero means that every client must train the whole model."""
+    compute: Annotated[
+        float,
+        Quantity(least=0, per="compute"),
+        'F^max, what all shares add up to at most; `"0 GFLOPS"` is a server that shares nothing, so that '
+        "every client must train the whole model",
+    ]
 
     def __post_init__(self) -> None:
-        number = isinstance(self.compute, int | float) and not isinstance(self.compute, bool)
-        if not (number and 0 <= self.compute <= sys.float_info.max):
-            shown = str(self.compute)[:30]
-            raise PlanError(f"the server has compute {shown}, but must have a finite number, zero or more")
+        check(self)
 
 
+@described("the session", PlanError, either=((("epochs",), ("steps",)),))
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """How much a client trains in one round: ``epochs`` over its data, or ``steps`` mini-batches."""
 
-    epochs: int | None = None
-    """I: a session processes I·|D| samples."""
-    steps: int | None = None
-    """A session processes steps·|B| samples."""
-    batch_size: int = 32
-    """|B|."""
+    epochs: Annotated[
+        int | None,
+        Whole(1, MOST, quoted=True),
+        "I: a session is so many passes over the client's samples",
+        Told("needed, or `steps`"),
+    ] = None
+    steps: Annotated[
+        int | None,
+        Whole(1, MOST, quoted=True),
+        "a session is so many mini-batches",
+        Told("needed, or `epochs`"),
+    ] = None
+    batch_size: Annotated[int, Whole(1, MOST, quoted=True), "|B|: samples in a mini-batch"] = 32
 
     def __post_init__(self) -> None:
-        if (self.epochs is None) == (self.steps is None):
-            raise PlanError(
-                f"a session needs epochs or steps, one of them, but has {self.epochs} and {self.steps}"
-            )
-        for what in ("epochs", "steps", "batch_size"):
-            value = getattr(self, what)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and 1 <= value <= MOST):
-                shown = repr(value)[:30]
-                raise PlanError(
-                    f"the session has {what} {shown}, but must have a whole number from 1 to {MOST:,}"
-                )
+        check(self)
 
     def of(self, client: Client) -> "Session":
         """How much one client trains: by its own numbers where it has any, else by these."""
@@ -178,14 +178,6 @@ class Problem:
     def replace(self, **changes: Any) -> "Problem":
         """The same problem with some parts changed."""
         return replace(self, **changes)
-
-
-def check_whole(what: str, value: object, least: int, most: int, otherwise: str = "") -> None:
-    """Refuse a planner's option that is no whole number in this range (True is none)."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= most:
-        return
-    shown = repr(value)[:30]
-    raise PlanError(f"{what} is {shown}, but must be a whole number from {least} to {most:,}{otherwise}")
 
 
 def _check_cuts(problem: Problem) -> None:

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, overload
+from typing import Annotated, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cutwater.base.errors import FileFormatError, PlanError, suggest
 from cutwater.base.jsonfile import check_document, document
+from cutwater.base.kinds import Choice, Many, Number, Text, Whole
+from cutwater.base.schema import Field, Record, Schema, described, schema_of
 from cutwater.base.units import show_compute
 from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import PHASES, Phases, session_phases
@@ -22,33 +24,58 @@ VERSION = 1
 Mode = Literal["fedavg", "split"]
 
 
+_SECONDS = Number(0, unit="seconds")
+_PHASES = Schema(
+    "the phases", FileFormatError, tuple(Field(name, _SECONDS, "a phase or stage") for name in PHASES)
+)
+
+
+@described("a client's plan", FileFormatError)
 @dataclass(frozen=True)
 class ClientPlan:
     """What one client does in a round."""
 
-    name: str
-    cut: int
-    """l_k: layers 1..cut stay on the client."""
-    share: float
-    """f_k^S in FLOPS."""
-    mode: Mode
-    """``fedavg``: the whole model on the client; ``split``: the layers after the cut on the server."""
-    latency: float
-    """T_k in seconds."""
-    phases: Phases[float]
+    name: Annotated[str, Text(), "the client's name"]
+    cut: Annotated[int, Whole(1), "l_k: layers 1..cut stay on the client"]
+    share: Annotated[float, Number(0), "f_k^S in FLOPS"]
+    mode: Annotated[
+        Mode,
+        Choice(("fedavg", "split")),
+        "`fedavg`: the whole model on the client; `split`: the layers after the cut on the server",
+    ]
+    latency: Annotated[float, _SECONDS, "T_k"]
+    phases: Annotated[Phases[float], Record(_PHASES), "where its time goes"]
 
 
+@described("a turn", FileFormatError)
 @dataclass(frozen=True, eq=False)
 class Iteration:
     """One turn of an iterative planner."""
 
-    number: int
-    cuts: Ints
-    shares: Floats
-    target: float
-    """T_θ that the shares were made for, on the curves that the planner plans with."""
-    latency: float
-    """What these cuts and shares really take, on the true profile."""
+    number: Annotated[int, Whole(0), "which turn it is"]
+    cuts: Annotated[Ints, Many(Whole(1)), "every client's cut"]
+    shares: Annotated[Floats, Many(Number(0)), "every client's share"]
+    target: Annotated[
+        float, Number(), "T_θ that the shares were made for, on the curves that the planner plans with"
+    ]
+    latency: Annotated[float, Number(), "what these cuts and shares really take, on the true profile"]
+
+
+_DOCUMENT = Schema(
+    "the plan",
+    FileFormatError,
+    (
+        Field("planner", Text(), "who made it"),
+        Field("latency", _SECONDS, "T, which follows from the clients'"),
+        Field("lower_bound", _SECONDS, "no plan is faster; 0 where nothing is known"),
+        Field("outcome", Text(empty=True), "how the planner ended, for people"),
+        Field("model", Text(empty=True), "the model by name"),
+        Field("layers", Whole(1), "L"),
+        Field("server_compute", Number(0), "F^max in FLOPS"),
+        Field("clients", Many(Record(schema_of(ClientPlan)), 1), "what each client does"),
+        Field("trace", Many(Record(schema_of(Iteration))), "the planner's turns"),
+    ),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +192,7 @@ class Plan:
     @classmethod
     def from_json(cls, data: object, source: str = "the plan") -> "Plan":
         """Read back what :meth:`to_json` wrote, equal to the original."""
-        body = check_document(data, FORMAT, VERSION, source)
-        try:
-            return _plan_from_json(body, source)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"{source} lacks or misspells a field: {error!r}") from error
+        return _plan_from_json(_DOCUMENT.read(check_document(data, FORMAT, VERSION, source), source), source)
 
 
 class ClientPlans(Sequence[ClientPlan]):
@@ -276,14 +299,11 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
             )
     columns = [np.array([row["phases"][phase] for row in rows], dtype=np.float64) for phase in PHASES]
     names = tuple(row["name"] for row in rows)
-    if len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
+    if len(set(names)) != len(names):
         raise FileFormatError(f"{source} must name every client, each with a name of its own")
     cuts = np.array([row["cut"] for row in rows], dtype=np.int64)
     shares = np.array([row["share"] for row in rows], dtype=np.float64)
-    numbers = np.concatenate([shares, *columns, [body["lower_bound"], body["server_compute"]]])
-    if not rows or not (np.isfinite(numbers).all() and (numbers >= 0).all()):
-        raise FileFormatError(f"{source} must have clients, and only finite numbers of at least zero")
-    if cuts.min() < 1 or cuts.max() > body["layers"]:
+    if cuts.max() > body["layers"]:
         raise FileFormatError(f"{source} has a cut outside 1 to {body['layers']}")
     return Plan(
         planner=body["planner"],

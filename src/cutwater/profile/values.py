@@ -1,20 +1,26 @@
 """What every cut of a model costs, as frozen values (paper, Sec. IV-A). Needs no torch."""
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.base.errors import FileFormatError, ModelError
 from cutwater.base.jsonfile import check_document, document
+from cutwater.base.kinds import Many, Number, Text, Whole
+from cutwater.base.schema import Record, described, read
 
 FORMAT = "cutwater.profile"
 VERSION = 1
+COUNTS = ("exact", "paper")
+"""How FLOPs can be counted."""
 
 
+_AMOUNT, _BITS = Number(0), Whole(0)
+
+
+@described("a cut", FileFormatError)
 @dataclass(frozen=True)
 class Cut:
     """One place to cut: layers 1..cut stay with the client, the rest goes to the server.
@@ -23,56 +29,56 @@ class Cut:
     server and nothing is sent in a mini-batch; ``smashed_bits`` is then the size of the model's output.
     """
 
-    cut: int
-    name: str
-    """Name of the cut layer w^(l), the last one on the client."""
-    stage: str
-    """The part of the model that the layer belongs to, for tables."""
-    client_bits: int
-    """|w^C(l)|: parameters of layers 1..l that learn."""
-    client_forward_flops: float
-    """F^C(l)."""
-    client_backward_flops: float
-    """B^C(l)."""
-    server_forward_flops: float
-    """F^S(l)."""
-    server_backward_flops: float
-    """B^S(l)."""
-    smashed_bits: int
-    """|S(l)|: what one sample sends up."""
-    gradient_bits: int
-    """|G(l)|: what one sample gets back (less than |S| where part of it carries no gradient)."""
-    client_memory_bits: int
-    """Peak memory of training layers 1..l at the profile's batch size: weights, gradients, optimizer state,
-    saved activations."""
-    ruled_out: str | None = None
-    """Why this cut can't be used (tied parameters on both sides), or None."""
-    weight_bits: int | None = None
-    """All weights of layers 1..l, buffers and those that don't learn included; None where it is not told."""
-    buffer_bits: int = 0
-    """Buffers of layers 1..l that a state dict holds: they travel as the weights do that learn. The paper's
-    count leaves them out."""
-    frozen_bits: int = 0
-    """Parameters of layers 1..l that don't learn: they travel to a device once."""
+    cut: Annotated[int, Whole(1), "l, the number of layers on the client"]
+    name: Annotated[str, Text(empty=True), "name of the cut layer w^(l), the last one on the client"]
+    stage: Annotated[str, Text(empty=True), "the part of the model that the layer belongs to, for tables"]
+    client_bits: Annotated[int, _BITS, "|w^C(l)|: parameters of layers 1..l that learn"]
+    client_forward_flops: Annotated[float, _AMOUNT, "F^C(l)"]
+    client_backward_flops: Annotated[float, _AMOUNT, "B^C(l)"]
+    server_forward_flops: Annotated[float, _AMOUNT, "F^S(l)"]
+    server_backward_flops: Annotated[float, _AMOUNT, "B^S(l)"]
+    smashed_bits: Annotated[int, _BITS, "|S(l)|: what one sample sends up"]
+    gradient_bits: Annotated[
+        int, _BITS, "|G(l)|: what one sample gets back (less than |S| where part of it carries no gradient)"
+    ]
+    client_memory_bits: Annotated[
+        int,
+        _BITS,
+        "peak memory of training layers 1..l at the profile's batch size: weights, gradients, optimizer "
+        "state, saved activations",
+    ]
+    ruled_out: Annotated[
+        str | None, Text(empty=True), "why this cut can't be used (tied parameters on both sides), or none"
+    ] = None
+    weight_bits: Annotated[
+        int | None,
+        _BITS,
+        "all weights of layers 1..l, buffers and those that don't learn included, where told",
+    ] = None
+    buffer_bits: Annotated[
+        int,
+        _BITS,
+        "buffers of layers 1..l that a state dict holds: they travel as the weights do that learn; the "
+        "paper's count leaves them out",
+    ] = 0
+    frozen_bits: Annotated[
+        int, _BITS, "parameters of layers 1..l that don't learn: they travel to a device once"
+    ] = 0
 
 
+@described("the profile", FileFormatError)
 @dataclass(frozen=True)
 class Profile:
     """The cost of every cut l = 1..L of one model; ``cuts[l - 1]`` is cut l."""
 
-    model: str
-    input: str
-    """Shape of one sample, such as "1x28x28"."""
-    classes: int | None
-    count: str
-    """How FLOPs were counted: "exact" or "paper"."""
-    kappa: float
-    """κ: backward over forward FLOPs of the whole model."""
-    batch_size: int
-    """The batch size that ``client_memory_bits`` is for."""
-    optimizer: str
-    """The optimizer whose state ``client_memory_bits`` holds."""
-    cuts: tuple[Cut, ...]
+    model: Annotated[str, Text(empty=True), "the model by name"]
+    input: Annotated[str, Text(empty=True), 'shape of one sample, such as "1x28x28"']
+    classes: Annotated[int | None, Whole(0), "number of classes, where it has any"]
+    count: Annotated[str, Text(empty=True), 'how FLOPs were counted: "exact" or "paper"']
+    kappa: Annotated[float, _AMOUNT, "κ: backward over forward FLOPs of the whole model"]
+    batch_size: Annotated[int, Whole(1), "the batch size that client_memory_bits is for"]
+    optimizer: Annotated[str, Text(empty=True), "the optimizer whose state client_memory_bits holds"]
+    cuts: Annotated[tuple[Cut, ...], Many(Record(Cut)), "all cuts 1..L in order"]
 
     def __post_init__(self) -> None:
         if not self.cuts or [cut.cut for cut in self.cuts] != list(range(1, len(self.cuts) + 1)):
@@ -98,68 +104,12 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document."""
-        body = asdict(self)
-        body["layers"] = len(self)
-        body["cuts"] = [asdict(cut) for cut in self.cuts]
+        body = asdict(self) | {"layers": len(self), "cuts": [asdict(cut) for cut in self.cuts]}
         return document(FORMAT, VERSION, body)
 
     @classmethod
     def from_json(cls, data: object, source: str = "the profile") -> "Profile":
         """Read back what :meth:`to_json` wrote, equal to the original."""
         body = check_document(data, FORMAT, VERSION, source)
-        try:
-            cuts = tuple(_cut(entry, source) for entry in body["cuts"])
-            values = {f.name: body[f.name] for f in fields(cls) if f.name != "cuts"}
-        except (KeyError, TypeError) as error:
-            raise FileFormatError(f"{source} lacks or misspells a field: {error}") from error
-        for name, value in values.items():
-            _check(name, value, source)
-        return cls(cuts=cuts, **values)
-
-
-def _cut(entry: Any, source: str) -> Cut:
-    cut = Cut(**entry)
-    for field in fields(Cut):
-        _check(field.name, getattr(cut, field.name), f"{source}: cut {_shown(cut.cut)}")
-    return cut
-
-
-def _check(name: str, value: object, where: str) -> None:
-    """Refuse what has no sense in the field of this name."""
-    allowed, good = _FIELDS.get(name, (_AMOUNT, _is_amount))
-    if not good(value):
-        raise FileFormatError(f"{where} has {name} {_shown(value)}, but must have {allowed}")
-
-
-def _is_amount(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return 0 <= value <= sys.float_info.max  # a longer whole number fits no column
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _shown(value: object) -> str:
-    written = repr(value)
-    return written if len(written) <= 40 else f"{written[:40]}…"
-
-
-_AMOUNT = "a finite number, zero or more"
-_FIELDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    **dict.fromkeys(("model", "input", "count", "optimizer", "name", "stage"), ("text", _is_text)),
-    **dict.fromkeys(("batch_size", "cut"), ("a whole number of at least 1", _is_count)),
-    "classes": ("a whole number or null", lambda value: value is None or _is_whole(value)),
-    "weight_bits": (f"{_AMOUNT}, or null", lambda value: value is None or _is_amount(value)),
-    "ruled_out": ("text or null", lambda value: value is None or _is_text(value)),
-}
-"""What each field holds, and whether a value is that; all others are amounts."""
+        body.pop("layers", None)  # for whoever reads it without counting
+        return read(cls, body, source)

@@ -12,51 +12,24 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cutwater.base.errors import FileFormatError, ScenarioError
+from cutwater.base.errors import CutwaterError, FileFormatError, ScenarioError
 from cutwater.base.jsonfile import read_json
-from cutwater.base.units import parse_compute
+from cutwater.base.schema import read
+from cutwater.base.toml import parse_toml
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.cache import profile_of
 from cutwater.profile.optimizers import optimizer_kind
-from cutwater.profile.options import check_option
 from cutwater.profile.values import Profile
 from cutwater.scenario.clients import fleet_from_csv, fleet_from_rows
 from cutwater.scenario.generate import FleetSpec, read_fleet
-from cutwater.scenario.keys import (
-    as_table,
-    check_keys,
-    file_name,
-    number,
-    optional,
-    parse_toml,
-    required,
-    text,
-    whole,
-)
-
-LATER = ("data", "train", "conditions")
-"""Sections that planning keeps but does not read."""
-_KEYS = ("profile", "clients", "model", "server", "session", "client", "fleet", *LATER)
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """The [model] table: which model, and how its cost is counted."""
-
-    name: str
-    input: str = "1x28x28"
-    classes: int | None = 10
-    count: str = "exact"
-    kappa: float | None = None
-    optimizer: str = "sgd"
-    options: Mapping[str, Any] | None = None
+from cutwater.scenario.sections import LATER, SECTIONS, TOP, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -107,97 +80,81 @@ class Scenario:
 
 def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     """Read a scenario file, or say in one sentence what is wrong with it."""
+    return read_scenario(read_tables(path), str(path), Path(path).parent)
+
+
+def read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tables of a scenario file, as they stand."""
     try:
         content = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
-    return read_scenario(parse_toml(content, str(path)), str(path), Path(path).parent)
+    return parse_toml(content, str(path))
 
 
 def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scenario:
     """Check the parsed tables of a scenario; files that it names are looked up from ``folder``."""
-    check_keys(tables, _KEYS, source)
-    profile_path, model = _model(tables, source, folder)
-    fleet, generator = _fleet(tables, source, folder)
+    given = TOP.read(tables, source)
+    fleet, generator = _fleet(given, source, folder)
     return Scenario(
         source=source,
-        model=model,
-        profile_path=profile_path,
-        server=_server(required(tables, "server", source, "a [server] table"), f"{source}: [server]"),
-        session=_session(required(tables, "session", source, "a [session] table"), f"{source}: [session]"),
+        model=_model(given, source) if "model" in given else None,
+        profile_path=folder / given["profile"] if "profile" in given else None,
+        server=read(Server, given["server"], f"{source}: [server]", ScenarioError),
+        session=read(Session, given["session"], f"{source}: [session]", ScenarioError),
         fleet=fleet,
         generator=generator,
-        sections={name: as_table(tables[name], f"{source}: [{name}]") for name in LATER if name in tables},
+        sections={name: given[name] for name in LATER if name in given},
     )
 
 
-def _model(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Path | None, ModelSpec | None]:
-    if ("profile" in tables) == ("model" in tables):
-        found = "both" if "model" in tables else "neither"
-        raise ScenarioError(
-            f'{source} has {found} of a [model] table and profile = "file.json": give one of them'
-        )
-    if "profile" in tables:
-        return folder / file_name(tables["profile"], f"{source}: profile"), None
-    where = f"{source}: [model]"
-    table = as_table(tables["model"], where)
-    check_keys(table, ("name", "input", "classes", "count", "kappa", "optimizer", "options"), where)
-    given: dict[str, Any] = {
-        "name": text(required(table, "name", where, '"efficientnet_v2_m"'), f"{where} name"),
-        "input": optional(table, "input", f"{where} input", text),
-        "classes": optional(table, "classes", f"{where} classes", whole),
-        "count": optional(table, "count", f"{where} count", text),
-        "kappa": optional(table, "kappa", f"{where} kappa", number),
-        "optimizer": optional(table, "optimizer", f"{where} optimizer", text) or _trained_by(tables),
-        "options": optional(table, "options", f"{where} options", as_table),
-    }
-    for option in given["options"] or ():
-        check_option(option, f"{where} option {option!r}")
-    return None, ModelSpec(**{key: value for key, value in given.items() if value is not None})
+def mistakes(path: str | os.PathLike[str]) -> list[CutwaterError]:
+    """Everything that is wrong with a scenario file, its sections for training included."""
+    source = str(path)
+    try:
+        tables = read_tables(path)
+        found = [*TOP.sift(tables, source)[1], *_in_sections(tables, source)]
+        if not found:
+            # What only several keys together tell: a quorum of more clients than there are, say.
+            scenario = read_scenario(tables, source, Path(path).parent)
+            for name, table in scenario.sections.items():
+                made = SECTIONS[name].made
+                assert made is not None
+                read(made, table)
+        return found
+    except CutwaterError as error:
+        return [error]
 
 
-def _trained_by(tables: Mapping[str, Any]) -> str | None:
+def _in_sections(tables: Mapping[str, Any], source: str) -> Iterator[CutwaterError]:
+    for name, section in SECTIONS.items():
+        rows = tables.get(name, []) if section.many else [tables[name]] if name in tables else []
+        for k, row in enumerate(rows if isinstance(rows, list) else ()):
+            if isinstance(row, Mapping):
+                place = f" {row.get('name', k + 1)!r}" if section.many else ""
+                yield from section.schema.sift(row, f"{source}: {section.title}{place}", ScenarioError)[1]
+
+
+def _model(tables: Mapping[str, Any], source: str) -> ModelSpec:
+    optimizer = {} if "optimizer" in tables["model"] else _trained_by(tables)
+    return read(ModelSpec, tables["model"] | optimizer, f"{source}: [model]")
+
+
+def _trained_by(tables: Mapping[str, Any]) -> dict[str, str]:
     """The optimizer of [train] as profiles name it: what it keeps counts in the memory of a cut."""
-    train = tables.get("train")
-    if not isinstance(train, Mapping) or not isinstance(train.get("optimizer", "sgd"), str):
-        return None  # training says what is wrong with it; planning does not read it
-    return optimizer_kind(train.get("optimizer", "sgd"), train.get("momentum", 0.0))
-
-
-def _server(table: object, where: str) -> Server:
-    table = as_table(table, where)
-    check_keys(table, ("compute",), where)
-    compute = required(table, "compute", where, '"3000 GFLOPS"')
-    return Server(parse_compute(compute, f"{where} compute", or_none=True))
-
-
-def _session(table: object, where: str) -> Session:
-    table = as_table(table, where)
-    check_keys(table, ("epochs", "steps", "batch_size"), where)
-    epochs = optional(table, "epochs", f"{where} epochs", whole)
-    steps = optional(table, "steps", f"{where} steps", whole)
-    if (epochs is None) == (steps is None):
-        found = "neither" if epochs is None else "both"
-        raise ScenarioError(f"{where} has {found} of epochs and steps: give one, such as epochs = 20")
-    batch_size = optional(table, "batch_size", f"{where} batch_size", whole)
-    return Session(epochs=epochs, steps=steps, batch_size=batch_size or 32)
+    train = tables.get("train", {})
+    name = train.get("optimizer", "sgd")
+    if not (isinstance(name, str) and name):
+        return {}  # training says what is wrong with it; planning does not read it
+    return {"optimizer": optimizer_kind(name, train.get("momentum", 0.0))}
 
 
 def _fleet(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Fleet, FleetSpec | None]:
-    given = [key for key in ("client", "clients", "fleet") if key in tables]
-    if len(given) != 1:
-        found = " and ".join(given) or "no clients"
-        raise ScenarioError(
-            f'{source} has {found}: give [[client]] tables, or clients = "fleet.csv", or a [fleet] table'
-        )
     if "clients" in tables:
-        return fleet_from_csv(folder / file_name(tables["clients"], f"{source}: clients")), None
+        return fleet_from_csv(folder / tables["clients"]), None
     if "fleet" in tables:
         generator = read_fleet(tables["fleet"], f"{source}: [fleet]")
         return generator.generate(), generator
-    rows = tables["client"]
-    if not isinstance(rows, list):
-        raise ScenarioError(f"{source}: [client] is one table, but clients are listed as [[client]]")
-    return fleet_from_rows([as_table(row, f"{source}: [[client]]") for row in rows], source), None
+    return fleet_from_rows(tables["client"], source), None

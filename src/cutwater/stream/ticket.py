@@ -16,12 +16,14 @@ import json
 import secrets
 import struct
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import Annotated, Final
 
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import check_document, document
+from cutwater.base.kinds import Number, Text, Whole
+from cutwater.base.schema import Field, Record, Schema, check, described, read
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.tls import fingerprint
 
@@ -34,24 +36,26 @@ _PURPOSE: Final = b"cutwater stream opening v1"
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
+@described("the ticket's claims", FileFormatError)
 @dataclass(frozen=True, slots=True)
 class Claims:
     """What a ticket is for."""
 
-    id: str
-    run: str
-    round: int
-    client: str
-    cut: int
-    address: str
-    """host:port of the worker that runs the server's half."""
-    server_name: str
-    fingerprint: str
-    """SHA-256 of the certificate that this worker will show."""
-    open_seconds: float
-    """How long after its issue the session may be opened, by the server's monotonic clock."""
-    session_seconds: float
-    """How long after its issue the session is over."""
+    id: Annotated[str, Text(), "the ticket's own name"]
+    run: Annotated[str, Text(), "the run"]
+    round: Annotated[int, Whole(0), "the round"]
+    client: Annotated[str, Text(), "the client"]
+    cut: Annotated[int, Whole(0), "its cut in this round"]
+    address: Annotated[str, Text(), "host:port of the worker that runs the server's half"]
+    server_name: Annotated[str, Text(), "the name in the worker's certificate"]
+    fingerprint: Annotated[str, Text(), "SHA-256 of the certificate that this worker will show"]
+    open_seconds: Annotated[
+        float, Number(), "how long after its issue the session may be opened, by the server's monotonic clock"
+    ]
+    session_seconds: Annotated[float, Number(), "how long after its issue the session is over"]
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def body(self) -> bytes:
         """The bytes that are signed: the same for the same claims."""
@@ -76,8 +80,9 @@ class Ticket:
         """The ticket in a text, or a FileFormatError; the certificate is the one the claims name."""
         try:
             body = check_document(json.loads(text), _FORMAT, _VERSION, "the ticket")
-            ticket = cls(_claims(body["claims"]), str(body["certificate"]), bytes.fromhex(body["secret"]))
-        except (KeyError, TypeError, ValueError) as error:
+            parts = _DOCUMENT.read(body)
+            ticket = cls(parts["claims"], parts["certificate"], bytes.fromhex(parts["secret"]))
+        except ValueError as error:
             raise FileFormatError(
                 f"the ticket can't be read ({error}): ask the server for another"
             ) from error
@@ -88,15 +93,15 @@ class Ticket:
         return ticket
 
 
-def _claims(data: dict[str, Any]) -> Claims:
-    wanted: dict[str, Any] = {each.name: each.type for each in fields(Claims)}
-    if data.keys() != wanted.keys():
-        raise ValueError(f"its claims are {sorted(data)}, but {sorted(wanted)} are needed")
-    for name, kind in wanted.items():
-        allowed = (int, float) if kind is float else (kind,)
-        if isinstance(data[name], bool) or not isinstance(data[name], allowed):
-            raise TypeError(f"{name} is {data[name]!r}, but must be {kind}")
-    return Claims(**data)
+_DOCUMENT = Schema(
+    "the ticket",
+    FileFormatError,
+    (
+        Field("claims", Record(Claims), "what it is for"),
+        Field("certificate", Text(), "the server's certificate"),
+        Field("secret", Text(), "what proves that the server made it, in hexadecimal digits"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ class TicketKey:
                 Status.UNAUTHENTICATED,
                 "the ticket is not one of this server's, or was altered: ask for another",
             )
-        claims = _claims(json.loads(body))
+        claims = read(Claims, json.loads(body))
         if who.decode("utf-8", "replace") != claims.client:
             raise RefusedError(
                 Status.PERMISSION_DENIED, f"the ticket is for client {claims.client!r} and no other"

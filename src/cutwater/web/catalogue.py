@@ -11,7 +11,8 @@ from typing import Any
 from cutwater.base.errors import CutwaterError, ModelError, ScenarioError, suggest
 from cutwater.profile.values import FORMAT, Profile
 from cutwater.runs.confined import Folder
-from cutwater.scenario.file import ModelSpec, Scenario
+from cutwater.scenario.file import Scenario
+from cutwater.scenario.sections import ModelSpec
 
 ZOO = (
     "cnn",

@@ -22,28 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.base.errors import FileFormatError, PlanError, ScenarioError, suggest
+from cutwater.base.errors import ScenarioError
+from cutwater.base.kinds import Choice, Number, Quantity, Table, Text, Whole
+from cutwater.base.schema import Field, Schema
+from cutwater.base.toml import check_characters, parse_toml, to_toml
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan
 from cutwater.scenario.clients import KEYS as CLIENT_KEYS
-from cutwater.scenario.clients import check_header, fleet_from_rows
-from cutwater.scenario.file import LATER, Scenario, read_scenario
+from cutwater.scenario.clients import csv_rows as client_rows
+from cutwater.scenario.clients import fleet_from_rows
+from cutwater.scenario.file import Scenario, read_scenario
 from cutwater.scenario.generate import read_fleet
-from cutwater.scenario.keys import (
-    as_table,
-    check_characters,
-    check_keys,
-    number,
-    parse_toml,
-    required,
-    text,
-    whole,
-)
+from cutwater.scenario.sections import LATER
 from cutwater.web.catalogue import GIVEN, Catalogue
 from cutwater.web.quantities import client_row, quantity
-from cutwater.web.toml import to_toml
 
 PLANNERS = ("exact", "alternating", "fedavg", "splitfed", "splitfed-best", "greedy", "random")
 """Those that come with Cutwater and end soon; a request never loads someone's planner."""
@@ -51,20 +45,40 @@ MOST_CLIENTS = 100_000
 FACTORS = (1e-3, 1e3)
 LARGEST = 1e15
 """Of a plain number, such as samples or steps: far beyond any use, and safe to multiply."""
-_KEYS = (
-    "v",
-    "model",
-    "profile",
-    "server",
-    "session",
-    "fleet",
-    "planner",
-    "rates",
-    "devices",
-    "min_cut",
-    "sections",
-)
 _HERE = "the scenario"
+_FACTOR = Number(*FACTORS)
+_FLEET = Schema(
+    "the fleet",
+    ScenarioError,
+    (
+        Field("csv", Text(), "the clients, as pasted", told="or drawn"),
+        Field("draw", Table(), "a [fleet] table to draw them from", told="or pasted"),
+    ),
+    either=((("csv",), ("draw",)),),
+)
+_LATER = Schema(
+    "the other sections",
+    ScenarioError,
+    tuple(Field(name, Table(), "a section that planning keeps", told="none") for name in LATER),
+)
+_PAGE = Schema(
+    _HERE,
+    ScenarioError,
+    (
+        Field("v", Whole(0), "which question of the page it is", told="any"),
+        Field("model", Table(), "a [model] table", told="or profile"),
+        Field("profile", Text(), "a saved profile by name", told="or model"),
+        Field("server", Quantity(least=0, per="compute"), "F^max"),
+        Field("session", Table(), "a [session] table"),
+        Field("fleet", Table(), "the clients, pasted or drawn"),
+        Field("planner", Choice(PLANNERS), "who plans", "exact"),
+        Field("rates", _FACTOR, "the factor of all rates", 1.0),
+        Field("devices", _FACTOR, "the factor of all devices' compute", 1.0),
+        Field("min_cut", Whole(1, quoted=True), "the least cut of all clients", 1),
+        Field("sections", Table(), "what training reads", {}),
+    ),
+)
+"""What a page sends."""
 _NOWHERE = Path("no-folder")
 _ANY_FLEET = {"clients": 1, "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 1}
 """Stands in while the rest is checked: the clients are read apart, and only when they change."""
@@ -92,28 +106,26 @@ class Asked:
 
 def read_asked(body: object, catalogue: Catalogue) -> Asked:
     """Check what a page sends, or say in one sentence what is wrong with it."""
-    body = as_table(body, _HERE)
-    check_keys(body, _KEYS, _HERE)
     _check_numbers(body)
+    given = _PAGE.read(body)
+    assert isinstance(body, Mapping)
     tables: dict[str, Any] = {
-        "server": {"compute": required(body, "server", _HERE, '"3000 GFLOPS"')},
-        "session": required(body, "session", _HERE, "a [session] table"),
+        "server": {"compute": body["server"]},
+        "session": given["session"],
         "fleet": _ANY_FLEET,
-        **{key: body[key] for key in ("model", "profile") if key in body},
+        **{key: given[key] for key in ("model", "profile") if key in given},
     }
-    if "model" in body:
-        catalogue.check(as_table(body["model"], "[model]"))
+    if "model" in given:
+        catalogue.check(given["model"])
     scenario = read_scenario(tables, _HERE, _NOWHERE)
     profile = (
         catalogue.counted(scenario.model, scenario.session.batch_size)
         if scenario.model is not None
-        else catalogue.saved(body["profile"])
+        else catalogue.saved(given["profile"])
     )
-    fleet = _adjust(read_clients(required(body, "fleet", _HERE, "clients")), body)
-    planner = text(body.get("planner", "exact"), "the planner")
-    if planner not in PLANNERS:
-        raise PlanError(f"there is no planner {planner!r} on this page: {suggest(planner, PLANNERS)}")
-    return Asked(body, Problem(profile, fleet, scenario.server, scenario.session), planner)
+    fleet = _adjust(read_clients(given["fleet"]), given)
+    problem = Problem(profile, fleet, scenario.server, scenario.session)
+    return Asked(body, problem, given.get("planner", "exact"))
 
 
 def _check_numbers(value: Any) -> None:
@@ -128,18 +140,19 @@ def _check_numbers(value: Any) -> None:
 
 def read_clients(table: object) -> Fleet:
     """The clients: pasted, or drawn."""
-    table = as_table(table, "the fleet")
-    check_keys(table, ("csv", "draw"), "the fleet")
-    if "draw" in table:
-        _check_drawn(table["draw"])
-        return read_fleet(table["draw"], "[fleet]").generate()
-    return _fleet_from_csv(text(table.get("csv"), "the pasted CSV"))
+    if isinstance(table, Mapping) and isinstance(table.get("csv"), str):
+        check_characters(table["csv"], "the CSV")
+    given = _FLEET.read(table)
+    if "draw" in given:
+        _check_drawn(given["draw"])
+        return read_fleet(given["draw"], "[fleet]").generate()
+    return _fleet_from_csv(given["csv"])
 
 
 def _check_drawn(table: object) -> None:
     """Refuse a [fleet] table before so many clients are drawn; what else is wrong with it is told later."""
     if isinstance(table, Mapping) and "clients" in table:
-        _check_count(whole(table["clients"], "[fleet] clients"))
+        _check_count(Whole(1, quoted=True).read(table["clients"], "[fleet] clients", ScenarioError))
 
 
 def _check_count(count: int) -> None:
@@ -149,50 +162,29 @@ def _check_count(count: int) -> None:
         )
 
 
-def _adjust(fleet: Fleet, body: Mapping[str, Any]) -> Fleet:
+def _adjust(fleet: Fleet, given: Mapping[str, Any]) -> Fleet:
     """What the sliders say, on top of the fleet."""
-    rates, devices = (_factor(body.get(key, 1), key) for key in ("rates", "devices"))
-    least = whole(body.get("min_cut", 1), "min_cut of all clients")
+    rates, devices, least = (given.get(key, 1) for key in ("rates", "devices", "min_cut"))
     if rates == devices == least == 1:
         return fleet
     columns = {"up": fleet.up * rates, "down": fleet.down * rates, "compute": fleet.compute * devices}
     return fleet.replace(**columns, min_cut=np.maximum(fleet.min_cut, least))
 
 
-def _factor(value: object, what: str) -> float:
-    factor = number(value, f"the factor of all {what}")
-    low, high = FACTORS
-    if not low <= factor <= high:
-        raise ScenarioError(f"the factor of all {what} is {factor:g}, but must be from {low:g} to {high:g}")
-    return factor
-
-
-def csv_rows(content: str) -> list[dict[str, Any]]:
+def csv_rows(content: str) -> list[dict[str, str]]:
     """The rows of a CSV text; commas, semicolons and a spreadsheet's tabs all separate."""
-    first = content.lstrip("\ufeff \r\n").partition("\n")[0]
+    content = content.lstrip("\ufeff \r\n")
+    first = content.partition("\n")[0].strip()
     delimiter = max(",;\t", key=first.count)
-    reader = csv.DictReader(
-        io.StringIO(content.lstrip("\ufeff \r\n")), delimiter=delimiter, skipinitialspace=True
-    )
-    rows: list[dict[str, Any]] = []
-    try:
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        if "compute" not in header:
-            raise ScenarioError(
-                f"the CSV starts with {first.strip()[:80]!r}, but its first line must name the columns, "
-                "such as name,compute,rate,samples"
-            )
-        check_header(header, "the CSV")
-        for row in reader:
-            if None in row or None in row.values():
-                raise FileFormatError(
-                    f"line {reader.line_num} of the CSV has more or fewer cells than the first line"
-                )
-            rows.append(row)
-            _check_count(len(rows))
-    except csv.Error as error:
-        raise FileFormatError(f"the CSV can't be read: {error}") from error
+    if "compute" not in [name.strip() for name in first.split(delimiter)]:
+        raise ScenarioError(
+            f"the CSV starts with {first[:80]!r}, but its first line must name the columns, "
+            "such as name,compute,rate,samples"
+        )
+    rows: list[dict[str, str]] = []
+    for row in client_rows(io.StringIO(content), "the CSV", delimiter):
+        rows.append(row)
+        _check_count(len(rows))
     return rows
 
 
@@ -224,7 +216,7 @@ def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
             "load the scenario, then paste the CSV"
         )
     if "model" in tables:
-        catalogue.check(as_table(tables["model"], "[model]"))
+        catalogue.check(Table().read(tables["model"], "[model]", ScenarioError))
     if "profile" in tables:
         catalogue.saved(tables["profile"])
     _check_drawn(tables.get("fleet"))
@@ -274,8 +266,7 @@ def export_toml(asked: Asked, catalogue: Catalogue) -> str:
         if asked.as_drawn
         else {"client": [client_row(fleet, k) for k in range(len(fleet))]}
     )
-    sections = as_table(body.get("sections", {}), "the other sections")
-    check_keys(sections, LATER, "the other sections")
+    sections = _LATER.read(body.get("sections", {}))
     content = to_toml(
         {**model, "server": {"compute": body["server"]}, "session": body["session"], **sections, **clients}
     )
