@@ -129,7 +129,7 @@ def play(
             outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
         elif k not in counted:
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
-        parts.append(ClientOutcome.of(client, actual.at(k), outcome))
+        parts.append(ClientOutcome(client, actual.at(k), outcome))
     return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
 
 

@@ -16,9 +16,8 @@ from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Executor, Lost, Orders, Update
 from cutwater.federate.measured import RoundMeasured
-from cutwater.federate.round import ClientOutcome, Outcome, below_quorum, plan_round
+from cutwater.federate.round import ClientOutcome, Outcome, below_quorum, plan_round, unplanned
 from cutwater.federate.study import Study
-from cutwater.plan.latency import NOTHING
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Score, State
@@ -249,15 +248,19 @@ def _outcome(
 
 
 def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientOutcome:
+    planned = plan[name] if name in plan else unplanned(name, len(study.model))
     update = collected.updates.get(name)
-    if update is not None:
-        share = update.measured.delivered_share if update.measured is not None else None
-        return ClientOutcome.of(plan[name], update.took, delivered_share=share)
-    lost = collected.lost[name]
-    if name in plan:
-        return ClientOutcome.of(plan[name], lost.took, lost.reason)
-    # Who was not there has no plan; it would have kept the whole model, as far as anybody knows.
-    return ClientOutcome(name, len(study.model), 0.0, "fedavg", NOTHING, NOTHING, lost.reason)
+    if update is None:
+        lost = collected.lost[name]
+        return ClientOutcome(planned, lost.took, lost.reason)
+    share = update.measured.delivered_share if update.measured is not None else None
+    return ClientOutcome(
+        planned,
+        update.took,
+        delivered_share=share,
+        bytes_up=update.bytes_up,
+        bytes_down=update.bytes_down,
+    )
 
 
 def _holds(before: Mapping[str, int], collected: _Collected) -> dict[str, int]:

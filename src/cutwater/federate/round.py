@@ -9,7 +9,7 @@ from cutwater.federate.conditions import Condition
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.study import Study
 from cutwater.plan.fleet import Client
-from cutwater.plan.latency import Phases
+from cutwater.plan.latency import NOTHING, Phases
 from cutwater.plan.planners import solve_by
 from cutwater.plan.value import ClientPlan, Plan
 
@@ -19,49 +19,55 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class ClientOutcome:
-    """One client's part in a round."""
+    """One client's part in a round: what was planned for it, and what came of that."""
 
-    name: str
-    cut: int
-    share: float
-    """f^S that the plan promises, in FLOPS."""
-    mode: str
-    planned: Phases[float]
-    """Seconds by phase under the believed conditions."""
+    plan: ClientPlan
+    """Under the believed conditions."""
     actual: Phases[float]
     """Seconds by phase under the true (or measured) ones."""
     outcome: str = "done"
     """"done", or why the client's update does not count."""
     delivered_share: float | None = None
     """f^S as measured, where it is."""
+    bytes_up: int | None = None
+    """What crossed its link, where a session was carried out."""
+    bytes_down: int | None = None
 
-    @classmethod
-    def of(
-        cls,
-        planned: ClientPlan,
-        actual: Phases[float],
-        outcome: str = "done",
-        *,
-        delivered_share: float | None = None,
-    ) -> "ClientOutcome":
-        """What became of a client's plan."""
-        given = (planned.name, planned.cut, planned.share, planned.mode, planned.phases)
-        return cls(*given, actual, outcome, delivered_share)
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        return self.plan.name
+
+    @property
+    def cut(self) -> int:
+        """l_k."""
+        return self.plan.cut
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
+        plan = self.plan
         return {
-            "name": self.name,
-            "cut": self.cut,
-            "share": self.share,
+            "name": plan.name,
+            "cut": plan.cut,
+            "share": plan.share,
             "delivered_share": self.delivered_share,
-            "mode": self.mode,
+            "mode": plan.mode,
             "outcome": self.outcome,
-            "planned_seconds": float(self.planned.total),
-            "actual_seconds": float(self.actual.total),
-            "planned": self.planned.to_json(),
+            "alone_seconds": plan.alone,
+            "planned_seconds": plan.latency,
+            "actual_seconds": self.actual.total,
+            "planned_bytes_up": plan.bytes_up,
+            "planned_bytes_down": plan.bytes_down,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "planned": plan.phases.to_json(),
             "actual": self.actual.to_json(),
         }
+
+
+def unplanned(name: str, layers: int) -> ClientPlan:
+    """What stands for the plan of a client that was not there: the whole model, as far as anybody knows."""
+    return ClientPlan(name, layers, 0.0, "fedavg", 0.0, NOTHING, 0.0, 0.0, None)
 
 
 @dataclass(frozen=True)

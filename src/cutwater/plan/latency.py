@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cutwater.plan.problem import Costs, Problem
+from cutwater.plan.problem import Problem
 from cutwater.profile.fit import Fit
 
 Array = NDArray[np.float64]
@@ -182,17 +182,23 @@ def latency_alone(problem: Problem) -> Array:
     return np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)
 
 
-def alone_by_phases(phases: Phases[float], cut: int, costs: Costs) -> float | None:
-    """T̃_k of a client of which only the phases of a session at some cut are known.
+@dataclass(frozen=True)
+class Details:
+    """What follows for every client from cuts and shares, as columns."""
 
-    Computing and moving the model take as much longer as the whole model is larger. None where nothing of
-    either is on the client at that cut, and so its device or links are not known.
-    """
-    if not 1 <= cut <= len(costs.bits) or min(costs.client[cut - 1], costs.bits[cut - 1]) <= 0:
-        return None
-    computing = phases.client * costs.client[-1] / costs.client[cut - 1]
-    moving = (phases.model_download + phases.model_upload) * costs.bits[-1] / costs.bits[cut - 1]
-    return float(computing + moving)
+    phases: Phases[Array]
+    """Where its time goes."""
+    bytes_up: Array
+    """What crosses its link in a session."""
+    bytes_down: Array
+    alone: Array
+    """T̃_k: what it would take by itself; infinite where it may not train the whole model."""
+
+
+def details(problem: Problem, cuts: ArrayLike, shares: ArrayLike) -> Details:
+    """All that is told of a plan's clients."""
+    up, down = session_bits(problem, cuts)
+    return Details(session_phases(problem, cuts, shares), up / 8, down / 8, latency_alone(problem))
 
 
 def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:

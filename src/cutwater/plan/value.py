@@ -14,7 +14,7 @@ from cutwater.base.kinds import Choice, Many, Number, Text, Whole
 from cutwater.base.schema import Field, Record, Schema, described, schema_of
 from cutwater.base.units import show_compute
 from cutwater.plan.fleet import Floats, Ints
-from cutwater.plan.latency import PHASES, Phases, session_phases
+from cutwater.plan.latency import PHASES, Details, Phases, details
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
 
@@ -45,6 +45,11 @@ class ClientPlan:
     ]
     latency: Annotated[float, _SECONDS, "T_k"]
     phases: Annotated[Phases[float], Record(_PHASES), "where its time goes"]
+    bytes_up: Annotated[float, Number(0), "what crosses its link in a session, but for labels and headers"]
+    bytes_down: Annotated[float, Number(0), "the same in the other direction"]
+    alone: Annotated[
+        float | None, _SECONDS, "T̃_k, what it would take by itself; null where it may not train all layers"
+    ]
 
 
 @described("a turn", FileFormatError)
@@ -89,8 +94,8 @@ class Plan:
     names: Sequence[str]
     cuts: Ints
     shares: Floats
-    details: Phases[Floats] | Callable[[], Phases[Floats]] = field(repr=False)
-    """The phases of every client, or how to work them out when somebody looks."""
+    told: Details | Callable[[], Details] = field(repr=False)
+    """What follows for every client, or how to work it out when somebody looks."""
     lower_bound: float = 0.0
     """No plan for the same problem is faster than this (0 where nothing is known)."""
     outcome: str = ""
@@ -98,9 +103,14 @@ class Plan:
     trace: tuple[Iteration, ...] = ()
 
     @cached_property
+    def details(self) -> Details:
+        """Time, bytes and T̃ of every client, as columns."""
+        return self.told if isinstance(self.told, Details) else self.told()
+
+    @property
     def phases(self) -> Phases[Floats]:
         """Where every client's time goes, as columns."""
-        return self.details if isinstance(self.details, Phases) else self.details()
+        return self.details.phases
 
     @cached_property
     def latencies(self) -> Floats:
@@ -151,8 +161,18 @@ class Plan:
         k = range(len(self))[client] if isinstance(client, int) else self._place(client)
         cut = int(self.cuts[k])
         mode: Mode = "fedavg" if cut == self.layers else "split"
-        latency = float(self.latencies[k])
-        return ClientPlan(self.names[k], cut, float(self.shares[k]), mode, latency, self.phases.at(k))
+        more, alone = self.details, float(self.details.alone[k])
+        return ClientPlan(
+            name=self.names[k],
+            cut=cut,
+            share=float(self.shares[k]),
+            mode=mode,
+            latency=float(self.latencies[k]),
+            phases=more.phases.at(k),
+            bytes_up=float(more.bytes_up[k]),
+            bytes_down=float(more.bytes_down[k]),
+            alone=alone if np.isfinite(alone) else None,
+        )
 
     def _place(self, name: str) -> int:
         if name not in self._index:
@@ -238,7 +258,7 @@ def assemble(
         names=problem.fleet.names,
         cuts=cut_column,
         shares=share_column,
-        details=partial(session_phases, problem, cut_column, share_column),
+        told=partial(details, problem, cut_column, share_column),
         lower_bound=lower_bound,
         outcome=outcome,
         trace=trace,
@@ -281,7 +301,8 @@ def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) ->
 
 
 def _client_to_json(client: ClientPlan) -> dict[str, Any]:
-    row: dict[str, Any] = {key: getattr(client, key) for key in ("name", "cut", "share", "mode", "latency")}
+    plain = ("name", "cut", "share", "mode", "latency", "alone", "bytes_up", "bytes_down")
+    row: dict[str, Any] = {key: getattr(client, key) for key in plain}
     return row | {"phases": client.phases.to_json()}
 
 
@@ -313,7 +334,12 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         names=names,
         cuts=cuts,
         shares=shares,
-        details=Phases(*columns),
+        told=Details(
+            phases=Phases(*columns),
+            bytes_up=np.array([row["bytes_up"] for row in rows], dtype=np.float64),
+            bytes_down=np.array([row["bytes_down"] for row in rows], dtype=np.float64),
+            alone=np.array([np.inf if row["alone"] is None else row["alone"] for row in rows]),
+        ),
         lower_bound=body["lower_bound"],
         outcome=body["outcome"],
         trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),

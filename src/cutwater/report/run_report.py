@@ -10,8 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cutwater.base.errors import RunError
-from cutwater.plan.latency import PHASES, Phases, alone_by_phases
-from cutwater.plan.problem import Costs
+from cutwater.plan.latency import PHASES, Phases
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder, shown
 from cutwater.runs.metrics import Line
@@ -58,7 +57,6 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
     notes = [*run.notes, *damaged, *unprofiled, *unread]
     if len(rounds) < len(run.numbers):
         notes.append(f"{len(rounds)} of {len(run.numbers)} rounds are shown client by client")
-    costs = None if profile is None else Costs.of(profile)
     return {
         "name": name,
         "info": run.info.facts,
@@ -69,7 +67,7 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
         "scenario": scenario,
         "summary": row.to_json(),
         "lines": [_line(line) for line in run.lines],
-        "rounds": [_round(each, costs, run.info.server_compute) for each in rounds],
+        "rounds": [_round(each, run.info.server_compute) for each in rounds],
         "phases": [asdict(phase) for phase in phase_totals(rounds)],
         "losses": [
             {"round": line.round, "client": client, "reason": reason}
@@ -109,7 +107,7 @@ def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
     return found
 
 
-def _round(each: Round, costs: Costs | None, compute: float | None) -> Json:
+def _round(each: Round, compute: float | None) -> Json:
     sharing = [client.share for client in each.clients if client.share > 0]
     return {
         "round": each.round,
@@ -122,12 +120,11 @@ def _round(each: Round, costs: Costs | None, compute: float | None) -> Json:
         "sharing": len(sharing),
         "lost": sum(not client.done for client in each.clients),
         "delivered": each.delivered,
-        "clients": [_client(client, each, costs) for client in each.clients],
+        "clients": [_client(client, each) for client in each.clients],
     }
 
 
-def _client(client: ClientRound, each: Round, costs: Costs | None) -> Json:
-    alone = None if costs is None else alone_by_phases(client.planned, client.cut, costs)
+def _client(client: ClientRound, each: Round) -> Json:
     return {
         "name": client.name,
         "cut": client.cut,
@@ -140,7 +137,7 @@ def _client(client: ClientRound, each: Round, costs: Costs | None) -> Json:
         "actual": _seconds(client.actual),
         "planned_seconds": _short(client.planned_seconds),
         "actual_seconds": _short(client.actual_seconds),
-        "alone": None if alone is None or not math.isfinite(alone) else _short(alone),
+        "alone": None if client.alone_seconds is None else _short(client.alone_seconds),
     }
 
 

@@ -36,6 +36,13 @@ class ClientRound:
     actual: Phases[float]
     planned_seconds: float
     actual_seconds: float
+    alone_seconds: float | None = None
+    """T̃_k: what it would have taken by itself, as planned; None where it may not train the whole model."""
+    planned_bytes_up: float | None = None
+    planned_bytes_down: float | None = None
+    bytes_up: int | None = None
+    """What crossed its link; None where no session was carried out."""
+    bytes_down: int | None = None
     promised_part: float | None = None
     """Of the server's compute while the session had work for it; this and the rest in deployments only."""
     delivered_part: float | None = None
