@@ -88,7 +88,7 @@ def report(which: str, python: Path) -> None:
     subprocess.run([str(python), "-c", code, *names], check=True)
     bound = next(each for each in requirements() if each.startswith("torch"))
     print(
-        f"   torch is what this environment has or --torch says, and not the {which} of {bound!r}", flush=True
+        f"   torch is the one that this runs with, or of --torch, wherever in {bound!r} that lies", flush=True
     )
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.train import exactsum
@@ -60,6 +60,7 @@ def exactly(terms):
     ]
 
 
+@settings(deadline=None)
 @given(many_terms(), st.integers(1, 2**28))
 def test_the_mean_is_the_exact_sum_rounded_and_divided(terms, count):
     total = sum_of(terms)
@@ -70,6 +71,7 @@ def test_the_mean_is_the_exact_sum_rounded_and_divided(terms, count):
         assert abs(Fraction(mine) - whole / count) <= abs(whole / count) * Fraction(2) ** -51
 
 
+@settings(deadline=None)
 @given(many_terms(), st.randoms())
 def test_no_order_and_no_grouping_changes_a_bit(terms, random):
     expected = mean_of(sum_of(terms), 7).tobytes()
@@ -83,6 +85,7 @@ def test_no_order_and_no_grouping_changes_a_bit(terms, random):
     assert mean_of(whole, 7).tobytes() == expected
 
 
+@settings(deadline=None)
 @given(many_terms())
 def test_the_sums_hold_the_exact_total_at_any_time(terms):
     total = ExactSum(len(terms[0][0]))
