@@ -1,0 +1,55 @@
+"""The code in docs/extending.md runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from collecting import run
+from small_study import small_clients, small_data, small_model, small_study
+
+import cutwater
+from cutwater.plan.planners import _PLANNERS
+
+TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.fixture
+def own_planner():
+    yield
+    _PLANNERS.pop("all-at", None)
+
+
+def test_a_planner_and_a_partition_of_ones_own(own_planner):
+    names = {
+        "net": small_model(),
+        "data": small_data(),
+        "clients": [
+            cutwater.Client(name="phone", compute=2e4, rate=4e4, samples=3),
+            cutwater.Client(name="tablet", compute=4e4, rate=4e4, samples=30),
+        ],
+        "server": cutwater.Server(2e6),
+        "session": cutwater.Session(steps=1, batch_size=3),
+    }
+    exec(BLOCKS[0], names)
+    rounds = run(names["study"].with_planner("all-at", cut=2))
+    assert {part.cut for part in rounds[0].outcome.parts} == {2}
+    assert rounds[-1].record.clients == ("phone", "tablet")
+
+
+def test_an_aggregator_of_ones_own():
+    names: dict = {}
+    exec(BLOCKS[1], names)
+    study = small_study(clients=small_clients(3), train={"rounds": 1}, aggregator=names["Median"]())
+    seen = []
+    collect = names["MedianOfOne"].add
+
+    def add(self, update):
+        collect(self, update)
+        seen.append(self.came[-1])
+
+    names["MedianOfOne"].add = add
+    (after,) = run(study)
+    for name, tensor in after.progress.weights.items():
+        assert torch.equal(tensor, torch.stack([one[name] for one in seen]).median(dim=0).values)
