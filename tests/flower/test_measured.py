@@ -31,7 +31,7 @@ def model(study, task):
 
 def report(session, setup):
     seconds = {name: getattr(SPLIT, name) for name in PHASES}
-    return Report("r1", "watch", 1, 3, 90, 1.25, {**seconds, "session": session, "setup": setup})
+    return Report("r1", "watch", 1, 3, 90, 1.25, True, {**seconds, "session": session, "setup": setup})
 
 
 def test_a_real_models_transfer_is_what_a_message_takes_beyond_the_session_and_an_empty_one():

@@ -25,7 +25,7 @@ from cutwater.train.session import Task
 TASK = Task("c1", 3, 2, seed=2**62 + 1, lr=0.05, samples=90)
 ORDER = Order("r1", TASK, "f" * 64, "ticket", {"w": "a" * 64})
 SECONDS = dict.fromkeys(MEASURES, 0.5)
-REPORT = Report("r1", "c1", 3, 4, 90, 1.25, SECONDS)
+REPORT = Report("r1", "c1", 3, 4, 90, 1.25, True, SECONDS)
 STATE = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7)}
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 

@@ -49,6 +49,8 @@ class Update:
     """What the session says of the client's compute and rates; NaN where it says nothing."""
     measured: Measured | None = None
     """What stopwatches say beyond the phases, where there are any."""
+    kept: bool = True
+    """Whether the device holds the weights that do not learn from now on."""
 
     def without_weights(self) -> "Update":
         """All but the weights, which are many and are not needed once they are aggregated."""

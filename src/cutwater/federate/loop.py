@@ -266,9 +266,8 @@ def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientO
 def _holds(before: Mapping[str, int], collected: _Collected) -> dict[str, int]:
     """Who has which fixed weights after a round: those who were sent them, until they have lost them."""
     known = {name: held for name, held in before.items() if not _forgot(collected.lost.get(name))}
-    for name, update in collected.updates.items():
-        known[name] = max(known.get(name, 0), update.task.cut)
-    return known
+    kept = {name: update.task.cut for name, update in collected.updates.items() if update.kept}
+    return known | {name: max(known.get(name, 0), cut) for name, cut in kept.items()}
 
 
 def _forgot(lost: Lost | None) -> bool:

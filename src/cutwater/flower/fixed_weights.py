@@ -28,15 +28,15 @@ class FixedWeights:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder() / "weights"
 
-    def keep(self, name: str, tensor: Tensor, digest: str) -> None:
-        """Take in a tensor that was sent, if it is the one that was announced."""
+    def keep(self, name: str, tensor: Tensor, digest: str) -> bool:
+        """Take in a tensor that was sent, if it is the one that was announced; whether it is held now."""
         if weights_sha256({name: tensor}) != digest:
             raise EngineError(f"the weights {name!r} that were sent are not those that were announced")
-        path = self.folder / digest
-        if not path.exists():
-            # A device whose disk is full trains all the same; it will be sent the weights again.
-            with suppress(FileFormatError):
-                write_atomically(path, raw_bytes(tensor).numpy().tobytes())
+        try:
+            write_atomically(self.folder / digest, raw_bytes(tensor).numpy().tobytes())
+        except FileFormatError:
+            return False  # a device whose disk is full trains all the same, and is sent the weights again
+        return True
 
     def find(self, name: str, like: Tensor, digest: str) -> Tensor:
         """A tensor that is held, checked from the first to the last bit, or a ForgottenError."""

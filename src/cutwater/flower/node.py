@@ -54,11 +54,11 @@ def answer(
     meter.device = emulated(study, task) if settings.emulate else None
     meter.seconds["setup"] = meter.clock() - began
     with blamed_on(task):
-        state = _weights(study, order, weights)
+        state, kept = _weights(study, order, weights)
         batches = own_batches(own, study, task) if own else study.batches(task)
         steps = run_at_device(study, task, _ticket(order), state, batches, meter)
     report = wire.Report(
-        order.run, task.client, task.round, steps.count, task.samples, steps.loss, meter.seconds
+        order.run, task.client, task.round, steps.count, task.samples, steps.loss, kept, meter.seconds
     )
     trained = study.job().split(task.cut).client.state_dict()
     return wire.report_records(
@@ -66,8 +66,11 @@ def answer(
     )
 
 
-def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> dict[str, Tensor]:
-    """The client-side weights: those that were sent, and the fixed ones that the device holds."""
+def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> tuple[dict[str, Tensor], bool]:
+    """The client-side weights: those that were sent, and the fixed ones that the device holds.
+
+    And whether it holds all fixed ones from now on.
+    """
     job, task = study.job(), order.task
     mine = job.traffic(task.cut)
     like = job.split(task.cut).client.state_dict()
@@ -78,15 +81,12 @@ def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> dict[str, 
     if set(order.fixed) != set(mine.fixed):
         raise EngineError("the order tells of other fixed weights than the client's layers have")
     if not mine.fixed:
-        return mine.completed(sent, {})
+        return mine.completed(sent, {}), True
     store = FixedWeights()
-    for name in mine.fixed:
-        if name in sent:
-            store.keep(name, sent[name], order.fixed[name])
+    kept = [store.keep(name, sent[name], order.fixed[name]) for name in mine.fixed if name in sent]
     store.remove_unused()
-    return mine.completed(
-        sent, {**sent, **{name: store.find(name, like[name], order.fixed[name]) for name in known}}
-    )
+    found = {name: store.find(name, like[name], order.fixed[name]) for name in known}
+    return mine.completed(sent, {**sent, **found}), all(kept)
 
 
 def _ticket(order: wire.Order) -> Ticket | None:

@@ -63,6 +63,7 @@ def read_update(
         bytes_up=moved[0],
         bytes_down=moved[1],
         took=took,
+        kept=report.kept,
         condition=observed(study, task, took, crossed, (up, down) if timed else (0, 0)),
         measured=_measured(
             planned,

@@ -57,6 +57,8 @@ class Report:
     samples: int
     """n_k as the node has it."""
     loss: float
+    kept: bool
+    """Whether it holds the weights that do not learn from now on."""
     seconds: Mapping[str, float]
 
 
