@@ -133,6 +133,18 @@ def test_two_rounds_over_a_grid_have_the_bits_of_two_rounds_in_process(tmp_path)
     assert len(cuts) >= 3, "the case must mix cuts"
 
 
+def test_a_server_optimizer_has_the_same_bits_over_a_grid_and_goes_on_with_them_after_a_kill(tmp_path):
+    more = 'aggregator = "fedadam"\naggregator_options = { lr = 0.01 }'
+    given = settings(write_four(tmp_path, rounds=3, more=more), run_dir=str(tmp_path / "run"))
+    whole = [each.record.weights_sha256 for each in run(study_for(given))]
+    first = served(grid_of(given), "r1", replace(given, rounds=2))
+    rest = served(grid_of(given), "r2", given)
+    assert [each.record.weights_sha256 for each in (*first, *rest)] == whole
+    assert len(rest) == 1
+    averaged = settings(write_four(tmp_path, rounds=1))
+    assert run(study_for(averaged))[0].record.weights_sha256 != whole[0]
+
+
 @pytest.mark.parametrize("what", TAMPERED)
 def test_an_update_with_a_fault_is_left_out_and_named_and_the_others_are_as_without_it(
     what, once, server_study
