@@ -94,7 +94,10 @@ def test_a_plan_as_json_has_what_programs_look_for(run):
     assert data["lower_bound"] <= data["latency"] <= data["lower_bound"] * (1 + 1e-9)
     assert [client["name"] for client in data["clients"]] == ["slow", "fast", "far"]
     for client in data["clients"]:
-        assert set(client) == {"name", "cut", "share", "mode", "latency", "phases"}
+        assert set(client) == {
+            *("name", "cut", "share", "mode", "latency", "phases"),
+            *("alone", "bytes_up", "bytes_down"),
+        }
         assert set(client["phases"]) == set(PHASES)
         assert sum(client["phases"].values()) == pytest.approx(client["latency"])
     assert sum(client["share"] for client in data["clients"]) <= 300e9 * (1 + 1e-9)

@@ -37,7 +37,10 @@ def test_json_has_what_programs_look_for():
     assert document["format"] == "cutwater.plan"
     assert {"latency", "lower_bound", "planner", "clients"} <= document.keys()
     client = document["clients"][0]
-    assert set(client) == {"name", "cut", "share", "mode", "latency", "phases"}
+    assert set(client) == {
+        *("name", "cut", "share", "mode", "latency", "phases"),
+        *("alone", "bytes_up", "bytes_down"),
+    }
     assert tuple(client["phases"]) == PHASES
     assert sum(client["phases"].values()) == pytest.approx(client["latency"])
 

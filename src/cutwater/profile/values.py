@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import FileFormatError, ModelError
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Many, Number, Text, Whole
-from cutwater.base.schema import Record, described, read
+from cutwater.base.schema import Record, described, read, schema_of
 
 FORMAT = "cutwater.profile"
 VERSION = 1
@@ -111,5 +111,6 @@ class Profile:
     def from_json(cls, data: object, source: str = "the profile") -> "Profile":
         """Read back what :meth:`to_json` wrote, equal to the original."""
         body = check_document(data, FORMAT, VERSION, source)
-        body.pop("layers", None)  # for whoever reads it without counting
-        return read(cls, body, source)
+        # What a command prints of a profile holds more, such as its fit: that follows from the rest.
+        known = {each.key for each in schema_of(cls)}
+        return read(cls, {key: value for key, value in body.items() if key in known}, source)

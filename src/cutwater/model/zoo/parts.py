@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from math import prod, sqrt
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -127,10 +128,15 @@ def halved(size: int, times: int = 1) -> int:
 
 
 def init_convolutions(model: nn.Module) -> None:
-    """He et al. (2015) for convolutions, by the fan out."""
+    """He et al. (2015) for convolutions, by the fan out.
+
+    Of grouped ones each output sees its own group alone. torch's own function counts all groups: depthwise
+    weights would start so small that plain SGD, whose steps do not shrink with them, never learned.
+    """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+            fan_out = module.out_channels * prod(module.kernel_size) // module.groups
+            nn.init.normal_(module.weight, 0.0, sqrt(2 / fan_out))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
