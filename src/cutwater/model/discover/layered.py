@@ -30,7 +30,7 @@ from cutwater.model.graph.program import Forward
 from cutwater.model.layers import Layered
 
 GRANULARITIES = ("block", "fine")
-Trace = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]
+TraceWay = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]
 
 
 def layered(
@@ -72,7 +72,7 @@ def layered(
 
 @dataclass(frozen=True)
 class _Attempt:
-    trace: Trace
+    trace: TraceWay
     blocks: frozenset[str]
     widens: bool = False
     """Whether a module that can't be traced becomes a block of its own, or ends the attempt."""
