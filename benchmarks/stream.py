@@ -38,7 +38,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.model import zoo
 from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import ShareScheduler
@@ -46,13 +46,13 @@ from cutwater.serve.two_part_backward import backward_first
 from cutwater.stream.client import StreamClient
 from cutwater.stream.connection import connect
 from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Assembler, Packer
 from cutwater.stream.server import StreamServer
+from cutwater.stream.step_trainer import StepResult
 from cutwater.stream.ticket import Ticket, opening
 from cutwater.stream.tls import Certificate
-from cutwater.stream.trainer import StepResult
 from cutwater.train.step import (
     ClientSide,
     Reply,
@@ -338,7 +338,7 @@ class Ahead:
         for number in range(count + AHEAD):
             if number < count:
                 tensors = self.tensors[number % DISTINCT]
-                self.connection.send(self.packer.pack(Kind.STEP, self.number, tensors))
+                self.connection.send(self.packer.pack(FrameKind.STEP, self.number, tensors))
                 self.number += 1
             if number >= AHEAD:
                 self.connection.receive(self.assembler)

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.data.samples import ArraySamples, Data
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.clock import VirtualClock

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.scenario.reference import refreshed
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("planning.md", "training.md", "deploy.md")
-OTHERS: dict[str, Schema] = {"run-config": schema_of(Settings)}
+OTHERS: dict[str, Schema] = {"run-config": schema_of(RunConfig)}
 """Tables that are no section of a scenario."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 

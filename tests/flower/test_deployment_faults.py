@@ -76,9 +76,9 @@ PART = 350_000
 ONE_APP = """
 import sys
 from cutwater.flower.node import answer
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import study_for
-study_for(Settings(scenario=sys.argv[1]))
+study_for(RunConfig(scenario=sys.argv[1]))
 """
 """What an app does on every message before it trains."""
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from flower_cases import settings, write_four
 
-from cutwater.flower.measured import observed, phases
 from cutwater.flower.shared_study import study_for
+from cutwater.flower.updates import observed, phases
 from cutwater.flower.wire import Report
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.train.session import Task

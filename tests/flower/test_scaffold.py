@@ -10,7 +10,7 @@ from flwr.cli.config_utils import load_and_validate
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.flower.client_app import client_name
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.flower.scaffold import scaffold
 
 
@@ -21,7 +21,7 @@ def test_flower_accepts_and_packs_the_app(tmp_path):
     assert config["project"]["name"] == "my-app-1"
     assert b"scenario.toml" in build_fab_from_disk(root)
     app = config["tool"]["flwr"]["app"]
-    assert Settings.of(app["config"], root / "cutwater_app") == Settings(
+    assert RunConfig.of(app["config"], root / "cutwater_app") == RunConfig(
         scenario=str(root / "cutwater_app" / "scenario.toml")
     )
     assert app["components"] == {
@@ -54,11 +54,11 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
 )
 def test_a_run_config_that_makes_no_sense_is_refused_by_key(config, words):
     with pytest.raises(RunError, match=words):
-        Settings.of(config, Path("/"))
+        RunConfig.of(config, Path("/"))
 
 
 def test_a_node_is_named_by_its_config_or_by_its_place_in_the_fleet(tmp_path):
-    given = Settings(scenario=str(write_four(tmp_path)))
+    given = RunConfig(scenario=str(write_four(tmp_path)))
     assert client_name({"client": "x"}, given) == "x"
     assert client_name({"partition-id": 2, "num-partitions": 4}, given) == "tablet"
     for node in ({}, {"partition-id": 4}, {"partition-id": -1}, {"partition-id": "1"}):

@@ -19,7 +19,7 @@ from cutwater.federate.loop import Round
 from cutwater.federate.study import Study
 from cutwater.flower.client_app import failure
 from cutwater.flower.node import answer
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.flower.server_app import serve
 from cutwater.flower.shared_study import study_for
 from cutwater.train.aggregate import Average, weights_sha256
@@ -86,19 +86,19 @@ def write_four(folder: Path, *, rounds: int = 2, dropout: float = 0.0, more: str
     return path
 
 
-def settings(path: Path, **changes: object) -> Settings:
-    return Settings(**{"scenario": str(path), "wait": 5.0, **changes})
+def settings(path: Path, **changes: object) -> RunConfig:
+    return RunConfig(**{"scenario": str(path), "wait": 5.0, **changes})
 
 
 @lru_cache(maxsize=16)
-def node_study(name: str, given: Settings) -> Study:
+def node_study(name: str, given: RunConfig) -> Study:
     """Every node has a study, and so a model, of its own."""
     return study_for(given)
 
 
 def good_node(
     name: str,
-    given: Settings,
+    given: RunConfig,
     change: Callable[[RecordDict], RecordDict | None] | None = None,
     study: Study | None = None,
 ) -> Handler:
@@ -119,7 +119,7 @@ def good_node(
     return handle
 
 
-def grid_of(given: Settings, **tampered: Callable[[RecordDict], RecordDict | None]) -> MemoryGrid:
+def grid_of(given: RunConfig, **tampered: Callable[[RecordDict], RecordDict | None]) -> MemoryGrid:
     names = ("watch", "phone", "tablet", "laptop")
     return MemoryGrid(
         {place: good_node(name, given, tampered.get(name)) for place, name in enumerate(names, 11)}
@@ -133,12 +133,12 @@ def served(*arguments, callbacks=(), **options) -> list[Round]:
     return seen
 
 
-def sha256_of(given: Settings, names: list[str], state: State | None = None, round_: int = 1) -> str:
+def sha256_of(given: RunConfig, names: list[str], state: State | None = None, round_: int = 1) -> str:
     """SHA-256 of what the clients of these names come to in a round, in this process."""
     return weights_sha256(trained(given, names, state, round_))
 
 
-def trained(given: Settings, names: list[str], state: State | None = None, round_: int = 1) -> State:
+def trained(given: RunConfig, names: list[str], state: State | None = None, round_: int = 1) -> State:
     """The global weights after a round of these clients, from a state or from the start."""
     study = study_for(given)
     state = study.initial if state is None else state

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Packer
 from cutwater.stream.server import StreamServer
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.stream.ticket import Ticket, opening
-from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.step import Tensors
 
 FUZZ = int(os.environ.get("CUTWATER_FUZZ", "20000"))
@@ -142,7 +142,7 @@ def step_frames(
     expect: Expectation, step: int, smashed: Tensors, labels: Tensor, size: int = 1 << 20
 ) -> list[bytes]:
     """The frames of a step, as a well-behaved client would send them."""
-    return list(Packer(expect.at_server()).pack(Kind.STEP, step, (*smashed, labels)).frames(size))
+    return list(Packer(expect.at_server()).pack(FrameKind.STEP, step, (*smashed, labels)).frames(size))
 
 
 class Proxy:

@@ -16,7 +16,7 @@ from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem, Server, Session
-from cutwater.plan.tables import CutTables, Tables, without_server
+from cutwater.plan.tables import ClientTables, CutTables, without_server
 
 LEFTOVER = pytest.mark.parametrize("leftover", ["lexicographic", "none"])
 
@@ -240,7 +240,7 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
     )
     problem = Problem(network_like(), fleet, Server(1e12), Session(epochs=2))
     alone = without_server(problem)[0]
-    tables = Tables.of(problem, CutTables.of(problem), alone, np.arange(count))
+    tables = ClientTables.of(problem, CutTables.of(problem), alone, np.arange(count))
     rows = (tables.pattern, tables.weights)
     order = np.argsort(-alone, kind="stable")
     needs = [kernel.need(alone[k], tables.weights[k], tables.by_cut.scaled[tables.pattern[k]]) for k in order]

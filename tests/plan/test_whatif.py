@@ -8,9 +8,9 @@ from plan_cases import network_like, problems, random_problem
 
 from cutwater.plan.exact import exact
 from cutwater.plan.problem import Server
-from cutwater.plan.whatif import Step, whatif
+from cutwater.plan.whatif import Increment, whatif
 
-TINY = Step(compute=1e5, rate=1e2)
+TINY = Increment(compute=1e5, rate=1e2)
 
 
 def by_name(changes):
@@ -72,13 +72,13 @@ def test_a_server_that_nobody_needs_is_worth_nothing():
 @settings(deadline=None, max_examples=40)
 @given(problem=problems(max_clients=5), size=st.sampled_from([1e3, 1e9, 1e15, 1e30]))
 def test_not_even_a_large_step_saves_more_than_the_round_takes(problem, size):
-    plan, changes = whatif(problem, Step(compute=size, rate=size), method="analytic")
+    plan, changes = whatif(problem, Increment(compute=size, rate=size), method="analytic")
     assert all(0 <= change.saved <= plan.latency * (1 + 1e-9) for change in changes)
 
 
 def test_the_analytic_value_of_a_device_alone_is_exact_however_much_faster_it_gets():
     problem = random_problem(np.random.default_rng(1), network_like(), 1).replace(server=Server(0.0))
-    step = Step(compute=1e13, rate=1e11)
+    step = Increment(compute=1e13, rate=1e11)
     analytic, resolved = (by_name(whatif(problem, step, method=m)[1]) for m in ("analytic", "re-solved"))
     for key in (("link", "c1"), ("device compute", "c1")):
         assert analytic[key].saved == pytest.approx(resolved[key].saved, rel=1e-9)

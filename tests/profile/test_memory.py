@@ -7,7 +7,7 @@ from torch import nn
 import cutwater
 from cutwater.plan.allowed import client_memory
 from cutwater.profile.count import profile_layered
-from cutwater.profile.memory import Storages
+from cutwater.profile.held_memory import Storages
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 
 BATCH = 4

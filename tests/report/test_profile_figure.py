@@ -7,8 +7,8 @@ from cutwater.base.errors import CutwaterError
 from cutwater.profile.count import profile_model
 from cutwater.profile.fit import fit
 from cutwater.profile.pareto import worth_choosing
+from cutwater.report.drawings import draw_profile
 from cutwater.report.figures import save_figure
-from cutwater.report.profile_figure import draw_profile
 
 
 @pytest.fixture(scope="module")

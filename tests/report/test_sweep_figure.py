@@ -5,8 +5,8 @@ import pytest
 from cutwater.base.errors import CutwaterError
 from cutwater.plan.latency import PHASES
 from cutwater.plan.planners import planners
+from cutwater.report.drawings import draw_sweep
 from cutwater.report.figures import GROUP_COLOURS, GROUPS, PHASE_COLOURS, PLANNER_COLOURS, save_figure
-from cutwater.report.sweep_figure import draw_sweep
 
 
 def test_every_phase_has_one_colour_of_its_own_and_one_group():

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from cutwater.base.errors import CutwaterError
 from cutwater.base.kinds import Text
 from cutwater.base.schema import NO_DEFAULT, schema_of
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.plan.value import ClientPlan, Iteration
 from cutwater.profile.count import COUNTERS
 from cutwater.profile.values import COUNTS, Cut, Profile
@@ -29,7 +29,7 @@ SCHEMA = Draft202012Validator(json_schema())
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 ALL = {name: section.schema for name, section in SECTIONS.items()}
 ALL |= {"top": TOP} | {cls.__name__: schema_of(cls) for cls in (Cut, Profile, ClientPlan, Iteration, Claims)}
-ALL |= {"run-config": schema_of(Settings)}
+ALL |= {"run-config": schema_of(RunConfig)}
 
 
 @pytest.mark.parametrize("name", ALL)

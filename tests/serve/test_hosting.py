@@ -17,7 +17,7 @@ from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.shares import Lane
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.trainer import SessionInfo, SessionRecord
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord
 from cutwater.train.session import Task
 from cutwater.train.step import ServerSide
 

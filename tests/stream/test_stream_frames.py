@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stream_rig import FUZZ
 
-from cutwater.stream.frames import MAX_HEAD, PREFIX, Kind, seal, unseal
+from cutwater.stream.frames import MAX_HEAD, PREFIX, FrameKind, seal, unseal
 from cutwater.stream.refusal import RefusedError, Status
 
 U64 = st.integers(0, 2**64 - 1)
 FRAMES = st.builds(
-    seal, st.sampled_from(Kind), U64, U64, U64, st.binary(max_size=40), st.lists(st.binary(max_size=90))
+    seal, st.sampled_from(FrameKind), U64, U64, U64, st.binary(max_size=40), st.lists(st.binary(max_size=90))
 )
 
 
 @settings(deadline=None)
-@given(st.sampled_from(Kind), U64, U64, U64, st.binary(max_size=40), st.lists(st.binary(max_size=90)))
+@given(st.sampled_from(FrameKind), U64, U64, U64, st.binary(max_size=40), st.lists(st.binary(max_size=90)))
 def test_a_frame_comes_out_as_it_was_sealed(
-    kind: Kind, step: int, total: int, offset: int, head: bytes, parts: list[bytes]
+    kind: FrameKind, step: int, total: int, offset: int, head: bytes, parts: list[bytes]
 ) -> None:
     frame = unseal(seal(kind, step, total, offset, head, parts))
     assert (frame.kind, frame.step, frame.total, frame.offset) == (kind, step, total, offset)
@@ -38,7 +38,7 @@ def test_a_truncated_frame_is_refused(frame: bytes, data: st.DataObject) -> None
 
 
 def test_every_single_flipped_bit_is_found() -> None:
-    frame = seal(Kind.STEP, 5, 64, 0, b"head", [b"some payload", b"more of it"])
+    frame = seal(FrameKind.STEP, 5, 64, 0, b"head", [b"some payload", b"more of it"])
     for bit in range(8 * len(frame)):
         broken = bytearray(frame)
         broken[bit // 8] ^= 1 << bit % 8
@@ -62,7 +62,7 @@ def test_many_broken_frames_are_refused_and_none_is_accepted() -> None:
     rng = random.Random(FUZZ)
     whole = [
         seal(
-            Kind(rng.randint(1, 5)),
+            FrameKind(rng.randint(1, 5)),
             rng.getrandbits(8),
             rng.getrandbits(9),
             rng.getrandbits(9),
@@ -101,7 +101,7 @@ def _break(rng: random.Random, whole: list[bytes]) -> bytes:
 
 
 def test_another_version_is_refused_by_name() -> None:
-    frame = bytearray(seal(Kind.STEP, 0, 0, 0, b"", []))
+    frame = bytearray(seal(FrameKind.STEP, 0, 0, 0, b"", []))
     frame[4] = 9
     with pytest.raises(RefusedError, match="version 9, but this release speaks 1"):
         unseal(bytes(frame))

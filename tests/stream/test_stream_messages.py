@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.stream.expectation import Expectation, Gate
-from cutwater.stream.frames import PREFIX, Kind, seal
+from cutwater.stream.frames import PREFIX, FrameKind, seal
 from cutwater.stream.heads import Outline, read_outline
 from cutwater.stream.messages import Assembler, Message, Packer
 from cutwater.stream.refusal import RefusedError, Status
@@ -97,9 +97,9 @@ def test_an_outline_has_one_spelling(name_length: int, scalars: int) -> None:
 def test_scalars_arrive_exactly() -> None:
     expect = expected()
     scalars = {"loss": 0.1 + 0.2, "server_seconds": 1e-300}
-    frames = list(Packer(expect.at_client()).pack(Kind.REPLY, 7, example()[0], scalars).frames(64))
+    frames = list(Packer(expect.at_client()).pack(FrameKind.REPLY, 7, example()[0], scalars).frames(64))
     message = deliver(Assembler(expect.at_client()), frames)
-    assert (message.kind, message.step, message.scalars) == (Kind.REPLY, 7, scalars)
+    assert (message.kind, message.step, message.scalars) == (FrameKind.REPLY, 7, scalars)
 
 
 def test_a_power_of_two_of_smashed_data_and_its_labels_are_one_frame() -> None:
@@ -201,7 +201,7 @@ def forged(
     payload = bytes(outline.total) if payload is None else payload
     total = fields.pop("total", len(payload))
     kind, step, offset = (
-        fields.pop(name, default) for name, default in (("kind", Kind.STEP), ("step", 0), ("offset", 0))
+        fields.pop(name, default) for name, default in (("kind", FrameKind.STEP), ("step", 0), ("offset", 0))
     )
     return seal(kind, step, total, offset, fields.pop("head", outline.head(())), [payload])
 
@@ -256,8 +256,8 @@ OUTLINE = Outline.of([TensorHead(*head) for head in GOOD], ())
         (forged(GOOD, bytes(10)), "are outlined"),
         (forged(GOOD, bytes(161), total=160), "more than the 160 bytes"),
         (forged(GOOD, offset=5), "begins at byte 5"),
-        (forged(GOOD, kind=Kind.REPLY), "REPLY is not expected"),
-        (forged([], kind=Kind.WELCOME), "WELCOME is not expected"),
+        (forged(GOOD, kind=FrameKind.REPLY), "REPLY is not expected"),
+        (forged([], kind=FrameKind.WELCOME), "WELCOME is not expected"),
         (forged(GOOD, head=b""), "less than any"),
         (forged(GOOD, head=b"\xff\xff\x01"), "middle of a field"),
         (forged(GOOD, head=OUTLINE.head(()) + bytes(8)), "8 bytes for 0 scalars"),
@@ -290,7 +290,7 @@ def test_nothing_is_allocated_for_what_is_refused() -> None:
     wide = Expectation.like([torch.zeros(2, 1).expand(2, 1 << 23)], torch.zeros(2).long(), steps=1)
     heads = [("smashed.0", F32, (2, 1 << 22, 2)), ("labels", I64, (2,))]
     outline = Outline.of([TensorHead(*head) for head in heads], ())
-    frame = seal(Kind.STEP, 0, outline.total, 0, outline.head(()), [b"x"])
+    frame = seal(FrameKind.STEP, 0, outline.total, 0, outline.head(()), [b"x"])
     assembler = Assembler(wide.at_server())
     tracemalloc.start()
     try:
@@ -337,17 +337,17 @@ def test_booleans_that_are_neither_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_scalars_that_are_no_numbers_are_refused(value: float) -> None:
-    frames = list(Packer({Kind.REPLY: Gate()}).pack(Kind.REPLY, 0, (), {"loss": value}).frames(64))
+    frames = list(Packer({FrameKind.REPLY: Gate()}).pack(FrameKind.REPLY, 0, (), {"loss": value}).frames(64))
     with pytest.raises(RefusedError, match="must be finite"):
-        Assembler({Kind.REPLY: Gate()}).feed(frames[0])
+        Assembler({FrameKind.REPLY: Gate()}).feed(frames[0])
 
 
 def test_a_sender_is_held_to_the_plan_too() -> None:
     packer = Packer(EXPECT.at_server())
     with pytest.raises(RefusedError, match="shape"):
-        packer.pack(Kind.STEP, 0, (torch.zeros(4, 3, 1), torch.zeros(4).long()))
+        packer.pack(FrameKind.STEP, 0, (torch.zeros(4, 3, 1), torch.zeros(4).long()))
     with pytest.raises(RefusedError, match="1 tensors are to be sent, but the plan has 2"):
-        packer.pack(Kind.STEP, 0, (torch.zeros(4, 3, 2),))
+        packer.pack(FrameKind.STEP, 0, (torch.zeros(4, 3, 2),))
 
 
 def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:

@@ -26,15 +26,15 @@ from stream_rig import (
 from cutwater.base.errors import EngineError
 from cutwater.stream.client import StreamClient
 from cutwater.stream.exactly_once import HostedSession
-from cutwater.stream.frames import PREFIX, Kind, unseal
+from cutwater.stream.frames import PREFIX, FrameKind, unseal
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Message
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
 from cutwater.stream.service import Service
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.stream.ticket import Claims, TicketKey, opening
 from cutwater.stream.tls import Certificate
-from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.step import Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
@@ -250,10 +250,10 @@ def test_what_is_left_of_a_step_is_done_even_if_nobody_sends_its_reply(then: str
 
     async def main() -> None:
         hosted = HostedSession(claims, expected(), half, time.monotonic)
-        await hosted.take(Message(Kind.STEP, 0, (torch.zeros(4, 8), labels), {}))
+        await hosted.take(Message(FrameKind.STEP, 0, (torch.zeros(4, 8), labels), {}))
         assert half.order == ["step 0"]
         if then == "step":
-            await hosted.take(Message(Kind.STEP, 1, (torch.zeros(4, 8), labels), {}))
+            await hosted.take(Message(FrameKind.STEP, 1, (torch.zeros(4, 8), labels), {}))
         elif then == "finish":
             hosted.finish(1)
         hosted.fail(RefusedError(Status.ABORTED, "over"))
@@ -360,7 +360,7 @@ def test_nobody_holds_the_reply_to_a_step_that_still_runs() -> None:
             half.go.set()
             first.call.cancel()
         with Raw(ticket, metadata=opening(ticket, "k1", nonce, 3, 0)) as third:
-            assert [unseal(next(third.call)).kind for _ in range(2)] == [Kind.WELCOME, Kind.REPLY]
+            assert [unseal(next(third.call)).kind for _ in range(2)] == [FrameKind.WELCOME, FrameKind.REPLY]
 
 
 class Wire:
@@ -369,7 +369,7 @@ class Wire:
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
         self.inbox: asyncio.Queue[bytes] = asyncio.Queue()
-        self.sent: list[tuple[Kind, int]] = []
+        self.sent: list[tuple[FrameKind, int]] = []
 
     def invocation_metadata(self) -> Any:
         return self.metadata
@@ -405,13 +405,13 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
             await asyncio.sleep(0)
         old.inbox.put_nowait(frames[0])
         await asyncio.sleep(0.02)
-        if new.sent == [(Kind.WELCOME, 0)]:
+        if new.sent == [(FrameKind.WELCOME, 0)]:
             new.inbox.put_nowait(frames[0])  # as a client does when the server has not got it
         new.inbox.put_nowait(frames[1])
         await asyncio.sleep(0.02)
         assert hosted.failure is None
         assert half.order == ["step 0", "rest of 0", "step 1", "rest of 1"]
-        assert new.sent[-2:] == [(Kind.REPLY, 0), (Kind.REPLY, 1)]
+        assert new.sent[-2:] == [(FrameKind.REPLY, 0), (FrameKind.REPLY, 1)]
         hosted.fail(RefusedError(Status.ABORTED, "over"))
         await asyncio.wait(calls)
 

@@ -17,12 +17,12 @@ from cutwater.base.errors import DataError, EngineError
 from cutwater.serve.shares import ShareScheduler
 from cutwater.stream.client import StreamClient
 from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import Kind, seal
+from cutwater.stream.frames import FrameKind, seal
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Packer
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
-from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.aggregate import Average, BadUpdate
 from cutwater.train.step import ClientSide, ServerSide, Tensors, optimizer_factory, train_step
 
@@ -202,9 +202,13 @@ def other_shape() -> list[bytes]:
         (step_frames(expected(), 1, *example()), "FAILED_PRECONDITION", "step 0 is next"),
         ([b"garbage"], "INVALID_ARGUMENT", "begins with"),
         ([b"CUTWater"], "INVALID_ARGUMENT", "8 bytes"),
-        ([seal(Kind.WELCOME, 0, 0, 0, b"\x01\x00\x00", [])], "INVALID_ARGUMENT", "WELCOME is not expected"),
         (
-            list(Packer(expected().at_server()).pack(Kind.FINISH, 1).frames(64)),
+            [seal(FrameKind.WELCOME, 0, 0, 0, b"\x01\x00\x00", [])],
+            "INVALID_ARGUMENT",
+            "WELCOME is not expected",
+        ),
+        (
+            list(Packer(expected().at_server()).pack(FrameKind.FINISH, 1).frames(64)),
             "FAILED_PRECONDITION",
             "counts 1",
         ),

@@ -170,7 +170,7 @@ def _way(way: tuple[str, ...], ways: Ways) -> JsonSchema:
 
 
 @dataclass(frozen=True)
-class Record(Kind):
+class Nested(Kind):
     """A table inside a table: its values by key or, of a described class, an object."""
 
     of: Schema | type

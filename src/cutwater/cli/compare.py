@@ -24,7 +24,7 @@ SLOW = 100_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannerResult:
     """What one planner made of the problem."""
 
     planner: str
@@ -63,7 +63,7 @@ def compare(
         _show(entries, len(problem))
 
 
-def compare_planners(problem: "Problem", names: list[str]) -> list[Entry]:
+def compare_planners(problem: "Problem", names: list[str]) -> list[PlannerResult]:
     """Run planners side by side, fastest round first."""
     from cutwater.plan.exact import certified_bound
     from cutwater.plan.planners import planner, standing
@@ -76,12 +76,12 @@ def compare_planners(problem: "Problem", names: list[str]) -> list[Entry]:
         bar.advance(task)
         entries = []
         for name in names:
-            entries.append(_entry(problem, name, bound))
+            entries.append(_result(problem, name, bound))
             bar.advance(task)
     return sorted(entries, key=lambda entry: standing(entry.planner, entry.latency, entry.gap))
 
 
-def _entry(problem: "Problem", name: str, bound: float) -> Entry:
+def _result(problem: "Problem", name: str, bound: float) -> PlannerResult:
     from cutwater.plan.planners import certify, run
 
     try:
@@ -90,10 +90,10 @@ def _entry(problem: "Problem", name: str, bound: float) -> Entry:
         plan = run(problem, name)
         seconds = time.perf_counter() - start
     except PlanError as error:
-        return Entry(name, error=str(error))
+        return PlannerResult(name, error=str(error))
     plan = certify(problem, plan, bound)
     gap = plan.gap if isfinite(plan.gap) else None
-    return Entry(name, plan.latency, gap, seconds, _sharing(plan), plan.outcome)
+    return PlannerResult(name, plan.latency, gap, seconds, _sharing(plan), plan.outcome)
 
 
 def _warm_up(problem: "Problem", name: str) -> None:
@@ -107,7 +107,7 @@ def _sharing(plan: "Plan") -> int:
     return int((plan.shares > 0).sum())
 
 
-def _show(entries: list[Entry], clients: int) -> None:
+def _show(entries: list[PlannerResult], clients: int) -> None:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Planner", no_wrap=True)
     for title in ("Round", "Above optimum", "Sharing", "Planned in"):

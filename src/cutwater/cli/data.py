@@ -10,7 +10,7 @@ from cutwater.cli.common import out as console
 from cutwater.cli.plan import MOST, Json, ScenarioFile
 
 if TYPE_CHECKING:
-    from cutwater.data.partition import Partition, Row
+    from cutwater.data.partition import ClientSamples, Partition
     from cutwater.data.samples import Data
 
 
@@ -45,7 +45,7 @@ def data(scenario: ScenarioFile, *, json_: Json = False) -> None:
         _show(source, held, rows)
 
 
-def _show(source: "Data", held: "Partition", rows: "list[Row]") -> None:
+def _show(source: "Data", held: "Partition", rows: "list[ClientSamples]") -> None:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Client", no_wrap=True)
     for title in ("Train", "Test", *(str(label) for label in range(len(rows[0].classes)))):

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from cutwater.base.errors import CutwaterError
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.cli.audit import audit
 from cutwater.cli.command import Command
 from cutwater.cli.common import complain, seen_enough

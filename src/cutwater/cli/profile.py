@@ -55,8 +55,8 @@ def profile(
     from cutwater.profile.count import profile_model
     from cutwater.profile.fit import fit
     from cutwater.profile.measure import check_repetitions
+    from cutwater.report.drawings import draw_profile
     from cutwater.report.figures import check_figure_path, save_figure
-    from cutwater.report.profile_figure import draw_profile
 
     if measure is not None:
         check_repetitions(measure)

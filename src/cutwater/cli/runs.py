@@ -46,8 +46,8 @@ def runs(
     for label, row in zip(labels, found.runs, strict=True):
         say_notes([f"{label}: {note}" for note in row.run.notes])
     if plot is not None:
+        from cutwater.report.drawings import draw_runs
         from cutwater.report.figures import save_figure
-        from cutwater.report.runs_figure import draw_runs
 
         named = zip(labels, (row.run for row in found.runs), strict=True)
         save_figure(draw_runs([(label, run.info.planner, run.lines) for label, run in named]), plot)

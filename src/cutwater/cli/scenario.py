@@ -13,7 +13,7 @@ from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
-    from cutwater.scenario.reference import Row
+    from cutwater.scenario.reference import KeyRow
 
 
 def scenario(
@@ -70,7 +70,7 @@ def _check(path: Path, *, as_json: bool) -> None:
         raise typer.Exit(2)
 
 
-def _table(rows: "list[Row]") -> Table:
+def _table(rows: "list[KeyRow]") -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Key", no_wrap=True)
     for title in ("Default", "Allowed", "Meaning"):

@@ -93,8 +93,8 @@ def sweep(
     names = list(planner or PLANNERS)
     latencies = run_sweep(load_scenario(scenario), axis, values, names)
     if plot is not None:
+        from cutwater.report.drawings import draw_sweep
         from cutwater.report.figures import save_figure
-        from cutwater.report.sweep_figure import draw_sweep
 
         scaled = [value / axis.unit for value in values]
         save_figure(draw_sweep(scaled, latencies, label=axis.label, logarithmic=logarithmic), plot)

@@ -45,7 +45,7 @@ def whatif(
 
     if method is not None and method not in ("analytic", "re-solved"):
         raise PlanError(f"there is no method {method!r}: {suggest(method, ('analytic', 're-solved'))}")
-    step = values.Step(parse_compute(compute, "--compute"), parse_rate(rate, "--rate"))
+    step = values.Increment(parse_compute(compute, "--compute"), parse_rate(rate, "--rate"))
     problem = load_scenario(scenario).problem()
     with progress() as bar:
         task = bar.add_task("solving", total=1 + 2 * len(problem))

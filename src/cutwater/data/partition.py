@@ -13,7 +13,7 @@ from cutwater.base.seeded import stream
 from cutwater.data.samples import Indices
 
 
-class Part(NamedTuple):
+class Holding(NamedTuple):
     """The samples of one client, as positions in the training set of the source."""
 
     train: Indices
@@ -22,7 +22,7 @@ class Part(NamedTuple):
     """What the client keeps back for its own tests."""
 
 
-class Row(NamedTuple):
+class ClientSamples(NamedTuple):
     """One line of the table of a partition."""
 
     client: str
@@ -75,7 +75,7 @@ class Partition:
             wrong = int(self.order.min() if self.order.min() < 0 else self.order.max())
             raise DataError(f"the partition has position {wrong}, but there are samples 0 to {total - 1}")
 
-    def __getitem__(self, client: str) -> Part:
+    def __getitem__(self, client: str) -> Holding:
         """The samples of a client; split into training and tests when they are asked for."""
         if client not in self._position:
             raise DataError(f"the partition has no client {client!r}; {suggest(client, self.clients)}")
@@ -83,7 +83,7 @@ class Partition:
         tests = int(self._tests[self._position[client]])
         if tests:
             held = stream(self.seed, "local split", client).permutation(held)
-        return Part(np.sort(held[tests:]), np.sort(held[:tests]))
+        return Holding(np.sort(held[tests:]), np.sort(held[:tests]))
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -109,7 +109,7 @@ class Partition:
         start = int(self.ends[position - 1]) if position else 0
         return self.order[start : int(self.ends[position])]
 
-    def table(self, labels: NDArray[np.int64] | None) -> list[Row]:
+    def table(self, labels: NDArray[np.int64] | None) -> list[ClientSamples]:
         """A row for each client: how many samples, and of which classes."""
         classes = 0 if labels is None else int(labels.max()) + 1
         rows = []
@@ -117,5 +117,5 @@ class Partition:
             held = self._held(position)
             counts = [] if labels is None else np.bincount(labels[held], minlength=classes).tolist()
             tests = int(self._tests[position])
-            rows.append(Row(client, len(held) - tests, tests, tuple(counts)))
+            rows.append(ClientSamples(client, len(held) - tests, tests, tuple(counts)))
         return rows

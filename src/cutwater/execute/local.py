@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.data.samples import Batch
 from cutwater.execute.workers import Workers, blamed_on, one_thread
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
 from cutwater.runs.folder import begin
-from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_both_sides
+from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
 
 
 class LocalTrainer:

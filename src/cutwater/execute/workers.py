@@ -25,9 +25,10 @@ from torch import Tensor
 
 from cutwater.base import errors
 from cutwater.base.errors import CutwaterError, EngineError
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import told
-from cutwater.train.session import Batch, Job, Result, Score, State, Task, evaluate, run_both_sides
+from cutwater.data.samples import Batch
+from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
 
 _ALIGNMENT = 64
 _TRIES = 3

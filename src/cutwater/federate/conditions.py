@@ -10,35 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.base.seeded import stream
 from cutwater.base.units import parse_compute, parse_rate
+from cutwater.plan.fleet import Client
 from cutwater.scenario.settings import ConditionSettings
 
 _BLOCK = 64
 """Rounds whose coins come from one stream."""
-
-
-class Device(Protocol):
-    """What the scenario says of a client; a :class:`cutwater.plan.fleet.Client` is one."""
-
-    @property
-    def name(self) -> str:
-        """The client's name."""
-
-    @property
-    def compute(self) -> float:
-        """f^C in FLOPS."""
-
-    @property
-    def up(self) -> float:
-        """The rate to the server in bits per second."""
-
-    @property
-    def down(self) -> float:
-        """The rate from the server."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +34,9 @@ class Condition:
     """r from the server."""
 
     @classmethod
-    def of(cls, device: Device) -> "Condition":
+    def of(cls, client: Client) -> "Condition":
         """What the scenario says."""
-        return cls(device.compute, device.up, device.down)
+        return cls(client.compute, client.up, client.down)
 
     def scaled(self, compute: float, rate: float) -> "Condition":
         """The same with compute and rates multiplied."""
@@ -69,10 +50,10 @@ class Trace:
 
     rows: Mapping[str, tuple[tuple[int, Condition], ...]]
 
-    def at(self, device: Device, round_: int) -> Condition:
+    def at(self, client: Client, round_: int) -> Condition:
         """What the trace says of a client in a round."""
-        found = Condition.of(device)
-        for since, condition in self.rows.get(device.name, ()):
+        found = Condition.of(client)
+        for since, condition in self.rows.get(client.name, ()):
             if since > round_:
                 break
             found = condition
@@ -92,10 +73,10 @@ class Conditions:
         """Conditions by settings; reads the trace file if there is one."""
         return cls(settings, seed, read_trace(settings.trace) if settings.trace is not None else None)
 
-    def true(self, device: Device, round_: int) -> Condition:
+    def true(self, client: Client, round_: int) -> Condition:
         """What a client can really do in a round."""
-        said = Condition.of(device)
-        settings, name = self.settings, device.name
+        said = Condition.of(client)
+        settings, name = self.settings, client.name
         if settings.change == "jitter":
             return said.scaled(
                 self._jitter("compute", name, round_, settings.compute_jitter),
@@ -107,7 +88,7 @@ class Conditions:
                 settings.slow_rate if self.in_bad_spell("rate", name, round_) else 1.0,
             )
         if self.trace is not None:
-            return self.trace.at(device, round_)
+            return self.trace.at(client, round_)
         return said
 
     def lost_at(self, client: str, round_: int) -> float | None:

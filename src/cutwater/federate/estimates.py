@@ -10,7 +10,8 @@ from dataclasses import astuple, dataclass, field, replace
 from statistics import median_high, median_low
 from typing import Any
 
-from cutwater.federate.conditions import Condition, Conditions, Device
+from cutwater.federate.conditions import Condition, Conditions
+from cutwater.plan.fleet import Client
 from cutwater.scenario.settings import ConditionSettings
 
 _VOTES = 3
@@ -80,24 +81,24 @@ class Estimates:
         """Estimates before the first round."""
         return cls(settings.estimate, settings.smoothing)
 
-    def believed(self, device: Device) -> Condition:
+    def believed(self, client: Client) -> Condition:
         """The estimate for a client: what the scenario says until it was seen."""
-        seen = self.seen.get(device.name)
-        return Condition(*(each.value for each in seen)) if seen else Condition.of(device)
+        seen = self.seen.get(client.name)
+        return Condition(*(each.value for each in seen)) if seen else Condition.of(client)
 
-    def in_round(self, truth: Conditions, device: Device, round_: int) -> Condition:
+    def in_round(self, truth: Conditions, client: Client, round_: int) -> Condition:
         """What the planner of a round may know of a client: its estimate, or the truth if it is an oracle."""
-        return truth.true(device, round_) if self.kind == "true" else self.believed(device)
+        return truth.true(client, round_) if self.kind == "true" else self.believed(client)
 
-    def after(self, observed: Iterable[tuple[Device, Condition]]) -> "Estimates":
+    def after(self, observed: Iterable[tuple[Client, Condition]]) -> "Estimates":
         """The estimates after a round in which these clients were seen like this (NaN: not seen)."""
         if self.kind in ("nominal", "true"):
             return self
-        news = {device.name: self._updated(device, condition) for device, condition in observed}
+        news = {client.name: self._updated(client, condition) for client, condition in observed}
         return replace(self, seen={**self.seen, **news})
 
-    def _updated(self, device: Device, observed: Condition) -> tuple[Estimate, ...]:
-        before = self.seen.get(device.name) or tuple(map(Estimate.said, astuple(Condition.of(device))))
+    def _updated(self, client: Client, observed: Condition) -> tuple[Estimate, ...]:
+        before = self.seen.get(client.name) or tuple(map(Estimate.said, astuple(Condition.of(client))))
         pairs = zip(before, astuple(observed), strict=True)
         if self.kind == "last":
             return tuple(Estimate(now) if _can_be(now) else was for was, now in pairs)

@@ -13,7 +13,7 @@ from torch import nn
 from cutwater.base.errors import RunError
 from cutwater.data.batches import batch_sizes, batches, check_session
 from cutwater.data.partition import Partition
-from cutwater.data.samples import ArraySamples, Data, Indices, Samples
+from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
 from cutwater.federate.fingerprint import digests, text_digest
@@ -31,7 +31,7 @@ from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 from cutwater.train.lookup import check_loss_is_fixed, find_device, find_optimizer, named_loss, try_loss
-from cutwater.train.session import Batch, Job, State, Task
+from cutwater.train.session import Job, State, Task
 from cutwater.train.step import Loss
 
 TEST_BATCH = 256

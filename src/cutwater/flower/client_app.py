@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cutwater.base.errors import CutwaterError, RunError
-from cutwater.base.memory import keep_freed_memory
-from cutwater.flower.run_config import Settings
+from cutwater.base.freed_memory import keep_freed_memory
+from cutwater.flower.run_config import RunConfig
 
 
 def client_app(beside: str | Path) -> ClientApp:
@@ -26,7 +26,7 @@ def client_app(beside: str | Path) -> ClientApp:
     def query(message: Message, context: Context) -> Message:
         began = time.monotonic()
         try:
-            settings = Settings.of(context.run_config, folder)
+            settings = RunConfig.of(context.run_config, folder)
             who = ConfigRecord({"client": client_name(context.node_config, settings)})
         except CutwaterError as error:
             return Message(failure(error), reply_to=message)
@@ -41,7 +41,7 @@ def client_app(beside: str | Path) -> ClientApp:
 
         keep_freed_memory()
         try:
-            settings = Settings.of(context.run_config, folder)
+            settings = RunConfig.of(context.run_config, folder)
             name = client_name(context.node_config, settings)
             records = answer(message.content, name, context.node_config, settings, began=began)
         except CutwaterError as error:
@@ -57,7 +57,7 @@ def failure(error: CutwaterError) -> RecordDict:
     return RecordDict({"failure": ConfigRecord({"reason": str(error), "forgot": forgot})})
 
 
-def client_name(node: Mapping[str, Any], settings: Settings) -> str:
+def client_name(node: Mapping[str, Any], settings: RunConfig) -> str:
     """Which client of the scenario a node is."""
     if "client" in node:
         return str(node["client"])

@@ -12,16 +12,17 @@ from torch import Tensor
 from cutwater.base.errors import DataError, EngineError, RunError
 from cutwater.base.usercode import find, told
 from cutwater.data.custom import DatasetSamples
+from cutwater.data.samples import Batch
 from cutwater.execute.emulate import Meter
 from cutwater.execute.workers import blamed_on
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.flower.fixed_weights import FixedWeights
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.serve.device import emulated, run_at_device
 from cutwater.stream.ticket import Ticket
-from cutwater.train.session import Batch, Task
+from cutwater.train.session import Task
 
 _study = lru_cache(maxsize=2)(study_for)
 """In simulation a process handles many messages; in deployment each has its own."""
@@ -31,7 +32,7 @@ def answer(
     content: RecordDict,
     name: str,
     node: Mapping[str, Any],
-    settings: Settings,
+    settings: RunConfig,
     *,
     study: Study | None = None,
     began: float | None = None,

@@ -12,7 +12,7 @@ from cutwater.base.schema import check, described, read
 
 @described("the run config", RunError, dashes=True)
 @dataclass(frozen=True)
-class Settings:
+class RunConfig:
     """The run config of the app; with ``_`` for ``-`` its keys are these fields."""
 
     scenario: Annotated[
@@ -44,7 +44,7 @@ class Settings:
         check(self)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], beside: Path) -> "Settings":
+    def of(cls, config: Mapping[str, Any], beside: Path) -> "RunConfig":
         """The settings in a run config, or one sentence on what is wrong with it."""
         made = read(cls, config)
         return replace(made, scenario=str((beside / made.scenario).resolve()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutwater.base.errors import RunError
 from cutwater.base.toml import toml_value
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 
 PACKAGE = "cutwater_app"
 
@@ -112,6 +112,6 @@ def scaffold(folder: str | Path, scenario: str, clients: int) -> Path:
 
 def _config() -> str:
     return "\n".join(
-        f"{each.name.replace('_', '-')} = {toml_value(getattr(Settings(), each.name))}"
-        for each in fields(Settings)
+        f"{each.name.replace('_', '-')} = {toml_value(getattr(RunConfig(), each.name))}"
+        for each in fields(RunConfig)
     )

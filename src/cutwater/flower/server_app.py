@@ -11,11 +11,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from cutwater.base.errors import CutwaterError
-from cutwater.base.memory import keep_freed_memory
+from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.federate.loop import Record, Round, TrainedRun, train
 from cutwater.federate.study import Study
 from cutwater.flower.executor import FlowerExecutor
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.runs.folder import begin
 from cutwater.serve.hosting import Hosting
@@ -33,7 +33,7 @@ def server_app(beside: str | Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         keep_freed_memory()
         try:
-            serve(grid, str(context.run_id), Settings.of(context.run_config, folder), say=log.info)
+            serve(grid, str(context.run_id), RunConfig.of(context.run_config, folder), say=log.info)
         except CutwaterError as error:
             # Not by SystemExit: what was logged last would never reach the one who waits for the run.
             raise RuntimeError(f"cutwater: {error}") from None
@@ -44,7 +44,7 @@ def server_app(beside: str | Path) -> ServerApp:
 def serve(
     grid: Grid,
     run: str,
-    settings: Settings,
+    settings: RunConfig,
     *,
     study: Study | None = None,
     callbacks: Sequence[Callable[[Round], None]] = (),
@@ -91,7 +91,7 @@ def serve(
         )
 
 
-def _stream(hosting: Hosting, settings: Settings) -> StreamServer:
+def _stream(hosting: Hosting, settings: RunConfig) -> StreamServer:
     return StreamServer(
         hosting,
         host=settings.stream_host,

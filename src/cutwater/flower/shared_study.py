@@ -6,11 +6,11 @@ from hashlib import sha256
 from cutwater.base.errors import RunError
 from cutwater.federate.from_scenario import study_of
 from cutwater.federate.study import Study
-from cutwater.flower.run_config import Settings
+from cutwater.flower.run_config import RunConfig
 from cutwater.scenario.file import load_scenario
 
 
-def study_for(settings: Settings) -> Study:
+def study_for(settings: RunConfig) -> Study:
     """The study of a run.
 
     Unlike on one machine, what a node can do is only known by measuring: unless the scenario says what the
@@ -28,7 +28,7 @@ def study_for(settings: Settings) -> Study:
     return replace(study, conditions=replace(study.conditions, estimate="average"))
 
 
-def identity(study: Study, settings: Settings) -> str:
+def identity(study: Study, settings: RunConfig) -> str:
     """A digest that is the same at both ends if they would train the same.
 
     The study's own says nothing of what a model's options change besides its weights, such as dropout.

@@ -5,7 +5,7 @@ The paper hands this to "the CVX tool"; it is one root of a falling function of 
 
 import numpy as np
 
-from cutwater.plan.fleet import Floats
+from cutwater.base.arrays import Floats
 from cutwater.plan.root import smallest_feasible
 
 

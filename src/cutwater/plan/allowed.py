@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cutwater.plan.fleet import Fleet, Floats
+from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.plan.fleet import Fleet
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.values import Profile
-
-Bools = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -18,13 +15,13 @@ class Allowed:
     """``masks[of[k], l - 1]`` says whether client k may use cut l."""
 
     masks: Bools
-    of: Indices
+    of: Ints
     memory: Floats
     """Bits that each pattern's cuts would hold; infinite where another rule forbids the cut."""
-    holds: Indices
+    holds: Ints
     """Of how many layers the clients of each pattern have the fixed weights; 0 where there are none."""
 
-    def cuts(self, k: int) -> Indices:
+    def cuts(self, k: int) -> Ints:
         """The cuts that client k may use, ascending."""
         return np.flatnonzero(self.masks[self.of[k]]) + 1
 
@@ -36,7 +33,7 @@ class Allowed:
         """For each client, whether it may use this cut."""
         return np.take(self.masks[:, cut - 1], self.of)
 
-    def clients_without_any(self) -> Indices:
+    def clients_without_any(self) -> Ints:
         """Clients that no cut is left for."""
         return np.flatnonzero(~self.any_of(np.ones(self.masks.shape[1], dtype=bool)))
 
@@ -93,7 +90,7 @@ def allowed_cuts(profile: Profile, fleet: Fleet, batch_size: Floats) -> Allowed:
     return Allowed(masks, of.astype(np.int64), memory, holds)
 
 
-def _memory_rank(needs: Floats, size_of: Indices | int, memory: Floats) -> Indices:
+def _memory_rank(needs: Floats, size_of: Ints | int, memory: Floats) -> Ints:
     """How many cuts fit each client's memory, whatever their order."""
     rank = np.full(len(memory), needs.shape[1], dtype=np.int64)
     limited = np.isfinite(memory)
@@ -106,7 +103,7 @@ def _memory_rank(needs: Floats, size_of: Indices | int, memory: Floats) -> Indic
     return rank
 
 
-def _bans(fleet: Fleet) -> tuple[list[frozenset[int]], Indices | int]:
+def _bans(fleet: Fleet) -> tuple[list[frozenset[int]], Ints | int]:
     """The distinct sets of forbidden cuts, and which one each client has."""
     if not fleet.forbidden:
         return [frozenset()], 0

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Whole
 from cutwater.plan.allocate import allocate
-from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, fitted_latency, latency, latency_alone, server_work
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Iteration, Plan, assemble

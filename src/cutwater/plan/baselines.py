@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Whole
-from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import before_server, latency, server_work
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan, assemble

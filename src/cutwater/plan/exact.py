@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.plan import kernel
-from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.problem import Problem
 from cutwater.plan.root import TOLERANCE, Bracket, smallest_feasible
-from cutwater.plan.tables import CutTables, Tables, without_server
+from cutwater.plan.tables import ClientTables, CutTables, without_server
 from cutwater.plan.value import Plan, assemble
 
 Leftover = Literal["lexicographic", "none"]
@@ -71,7 +71,7 @@ class _Part:
     """The slower clients of a problem, laid out for the inner loops."""
 
     clients: Ints
-    table: Tables
+    table: ClientTables
     others: float
     """No other client's T̃ is above this."""
 
@@ -103,7 +103,7 @@ class _Field:
         return self._part(np.flatnonzero(self.alone >= bound), bound)
 
     def _part(self, clients: Ints, others: float) -> _Part:
-        return _Part(clients, Tables.of(self.problem, self.by_cut, self.alone, clients), others)
+        return _Part(clients, ClientTables.of(self.problem, self.by_cut, self.alone, clients), others)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class _Optimum:
     """min over l of a_k(l): below this no share helps client k."""
 
 
-def _solve(table: Tables, F: float) -> _Optimum:
+def _solve(table: ClientTables, F: float) -> _Optimum:
     alone = table.alone
     if F == 0:
         slowest = float(alone.max())
@@ -132,7 +132,7 @@ def _solve(table: Tables, F: float) -> _Optimum:
     return _Optimum(max(slowest, shared.high), max(slowest, shared.low), shared, least)
 
 
-def _search(table: Tables, F: float, floor: float, ceiling: float) -> Bracket:
+def _search(table: ClientTables, F: float, floor: float, ceiling: float) -> Bracket:
     alone = table.alone
     jumps = np.sort(alone[(alone > floor) & (alone < ceiling)])
     return smallest_feasible(_Demand(table, F, floor), F, floor, ceiling, jumps)
@@ -141,7 +141,7 @@ def _search(table: Tables, F: float, floor: float, ceiling: float) -> Bracket:
 class _Demand:
     """Σ need_k as a function of T, which drops the clients that can need nothing in the rest of a search."""
 
-    def __init__(self, table: Tables, F: float, floor: float) -> None:
+    def __init__(self, table: ClientTables, F: float, floor: float) -> None:
         self._F, self._table = F, table
         self._only_above(floor)
 
@@ -159,7 +159,7 @@ class _Demand:
             self._table = self._table.take(needy)
 
 
-def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Floats]:
+def _lexicographic(table: ClientTables, found: _Optimum, F: float) -> tuple[float, Floats]:
     """The target of those that share the server in the end, and T̃ with everyone else marked as settled.
 
     Where the optimum is a jump, its client stays whole and leaves room on the server. The next slowest gets
@@ -189,7 +189,7 @@ def _lexicographic(table: Tables, found: _Optimum, F: float) -> tuple[float, Flo
     return _search(table.with_alone(alone), F, floor, ceiling).high, alone
 
 
-def _assign(table: Tables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
+def _assign(table: ClientTables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
     """Which clients are split at the target, at which cut, with which share.
 
     A client with hardly any time left for the server magnifies rounding, so the shares may add up to a trifle

@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 
+from cutwater.base.arrays import Floats
 from cutwater.base.errors import PlanError
-from cutwater.plan.fleet import Floats
 from cutwater.plan.latency import before_server, server_work
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan, assemble

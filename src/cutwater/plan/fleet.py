@@ -5,14 +5,12 @@ from dataclasses import InitVar, dataclass, fields
 from typing import Annotated, Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, shown
 from cutwater.base.schema import Field, Told, check, described, schema_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NO_LIMIT = float("inf")
 MOST = 10**9

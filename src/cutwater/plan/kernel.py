@@ -1,6 +1,6 @@
 """The inner loops of the exact planner, compiled: one pass over clients and cuts each.
 
-All of them take the arrays of :class:`cutwater.plan.tables.Tables`. They release the interpreter's lock and
+All of them take the arrays of :class:`~cutwater.plan.tables.ClientTables`, release the interpreter's lock and
 are compiled once for each machine. ``alone`` is passed apart, because a search marks clients that it has
 settled by setting theirs to minus infinity: such a client needs nothing.
 """
@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from cutwater.base.arrays import Floats, Ints
 
 _DOUBT = 1e-9
 """By how much, relatively, a sum must be clear of the server's compute to decide without adding up anew."""

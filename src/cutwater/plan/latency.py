@@ -11,62 +11,61 @@ from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.plan.problem import Problem
 from cutwater.profile.fit import Fit
 
-Array = NDArray[np.float64]
 
-
-def model_download(bits: ArrayLike, down: ArrayLike) -> Array:
+def model_download(bits: ArrayLike, down: ArrayLike) -> Floats:
     """Eq. (9): DM = |w^C| / r."""
     return np.divide(bits, down)
 
 
-def client_forward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Array:
+def client_forward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Floats:
     """Eq. (10): FP^C = F^C·|B| / f^C."""
     return np.divide(np.multiply(flops, samples), compute)
 
 
-def smashed_upload(bits: ArrayLike, samples: ArrayLike, up: ArrayLike) -> Array:
+def smashed_upload(bits: ArrayLike, samples: ArrayLike, up: ArrayLike) -> Floats:
     """Eq. (11): TS = |S|·|B| / r."""
     return np.divide(np.multiply(bits, samples), up)
 
 
-def server_forward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+def server_forward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Floats:
     """Eq. (12): FP^S = F^S·|B| / f^S; never done where work meets no share."""
     return _on_server(flops, samples, share)
 
 
-def server_backward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+def server_backward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Floats:
     """Eq. (13): BP^S = B^S·|B| / f^S; never done where work meets no share."""
     return _on_server(flops, samples, share)
 
 
-def gradient_download(bits: ArrayLike, samples: ArrayLike, down: ArrayLike) -> Array:
+def gradient_download(bits: ArrayLike, samples: ArrayLike, down: ArrayLike) -> Floats:
     """Eq. (14): TG = |G|·|B| / r."""
     return np.divide(np.multiply(bits, samples), down)
 
 
-def client_backward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Array:
+def client_backward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Floats:
     """Eq. (15): BP^C = B^C·|B| / f^C."""
     return np.divide(np.multiply(flops, samples), compute)
 
 
-def model_upload(bits: ArrayLike, up: ArrayLike) -> Array:
+def model_upload(bits: ArrayLike, up: ArrayLike) -> Floats:
     """Eq. (16): UM = |w^C| / r."""
     return np.divide(bits, up)
 
 
-def _on_server(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Array:
+def _on_server(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Floats:
     work, rate = np.broadcast_arrays(np.multiply(flops, samples), np.asarray(share, dtype=np.float64))
-    idle: Array = np.where(work > 0, np.inf, 0.0)
+    idle: Floats = np.where(work > 0, np.inf, 0.0)
     np.divide(work, rate, out=idle, where=rate > 0)
     return idle
 
 
-T = TypeVar("T", float, Array)
+T = TypeVar("T", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Phases(Generic[T]):
         """Moving smashed data, gradients and the model."""
         return self.smashed_upload + self.gradient_download + self.model_download + self.model_upload
 
-    def at(self: "Phases[Array]", k: int) -> "Phases[float]":
+    def at(self: "Phases[Floats]", k: int) -> "Phases[float]":
         """One client out of the columns."""
         return Phases(*(float(column[k]) for column in self))
 
@@ -127,14 +126,14 @@ PHASES = tuple(field.name for field in fields(Phases))
 NOTHING: "Phases[float]" = Phases(*(0.0 for _ in PHASES))
 """The phases of a session of which nothing is known."""
 
-Which = slice | int | NDArray[np.int64]
+Which = slice | int | Ints
 """Some of the clients, as an index into the fleet's columns."""
 ALL = slice(None)
 
 
 def session_phases(
     problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL
-) -> Phases[Array]:
+) -> Phases[Floats]:
     """Eq. (20) taken apart: the phases of every client's session under these cuts and shares.
 
     ``cuts`` and ``shares`` broadcast against the clients (one number for all, or one for each); to see all
@@ -156,9 +155,7 @@ def session_phases(
     return Phases(*np.broadcast_arrays(*phases))
 
 
-def session_bits(
-    problem: Problem, cuts: ArrayLike, clients: Which = ALL
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def session_bits(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> tuple[Floats, Floats]:
     """What crosses a client's link in a session, up and down: what the phases above move, in bits."""
     costs, work = problem.costs, problem.work[clients]
     row = np.asarray(cuts, dtype=np.int64) - 1
@@ -167,17 +164,17 @@ def session_bits(
     return up, costs.bits[row] + once + np.multiply(costs.gradient[row], work)
 
 
-def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Array:
+def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Floats:
     """Eq. (20): T_k of every client, whole (cut L, eqs. (18) and (19)) or split (eq. (17))."""
     return session_phases(problem, cuts, shares, clients).total
 
 
-def whole_model_latency(problem: Problem) -> Array:
+def whole_model_latency(problem: Problem) -> Floats:
     """Eq. (19): T̃_k, what FedAvg takes: the whole model on the client."""
     return latency(problem, problem.layers, 0.0)
 
 
-def latency_alone(problem: Problem) -> Array:
+def latency_alone(problem: Problem) -> Floats:
     """T̃_k of eq. (19); infinite for a client that may not train the whole model."""
     return np.where(problem.allowed.at(problem.layers), whole_model_latency(problem), np.inf)
 
@@ -186,12 +183,12 @@ def latency_alone(problem: Problem) -> Array:
 class Details:
     """What follows for every client from cuts and shares, as columns."""
 
-    phases: Phases[Array]
+    phases: Phases[Floats]
     """Where its time goes."""
-    bytes_up: Array
+    bytes_up: Floats
     """What crosses its link in a session."""
-    bytes_down: Array
-    alone: Array
+    bytes_down: Floats
+    alone: Floats
     """T̃_k: what it would take by itself; infinite where it may not train the whole model."""
 
 
@@ -201,17 +198,17 @@ def details(problem: Problem, cuts: ArrayLike, shares: ArrayLike) -> Details:
     return Details(session_phases(problem, cuts, shares), up / 8, down / 8, latency_alone(problem))
 
 
-def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:
+def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Floats:
     """s_k(l) = N_k·(F^S + B^S)(l): FLOPs that a session leaves to the server."""
     return np.multiply(problem.costs.server[np.asarray(cuts, dtype=np.int64) - 1], problem.work[clients])
 
 
-def before_server(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Array:
+def before_server(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Floats:
     """a_k(l): the part of T_k that no share can shorten; the denominator of eq. (35) is T_θ - a_k."""
     return latency(problem, cuts, np.inf, clients)
 
 
-def fitted_latency(problem: Problem, fit: Fit, cuts: ArrayLike, shares: ArrayLike) -> Array:
+def fitted_latency(problem: Problem, fit: Fit, cuts: ArrayLike, shares: ArrayLike) -> Floats:
     """Eq. (27): T_k on the fitted curves for l < L, and T̃_k of eq. (19) at l = L. Cuts may be real numbers.
 
     The paper prints F_k^C and F_k^S in the denominators where f_k^C and f_k^S are meant.

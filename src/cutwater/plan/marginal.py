@@ -10,7 +10,7 @@ which holds while cuts and groups stay as they are.
 
 import numpy as np
 
-from cutwater.plan.fleet import Floats
+from cutwater.base.arrays import Floats
 
 TOGETHER = 1e-6
 """Clients whose latencies differ by less, relatively, finish together."""

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Quantity, Whole
 from cutwater.base.schema import Told, check, described
 from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
-from cutwater.plan.fleet import MOST, Client, Fleet, Floats, Ints
+from cutwater.plan.fleet import MOST, Client, Fleet
 from cutwater.profile.values import Profile
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutwater.plan.fleet import Floats
+from cutwater.base.arrays import Floats
 
 Demand = Callable[[float], tuple[float, float]]
 """Demand at T and just below T; they differ only where T is a jump."""

@@ -12,12 +12,10 @@ a client holds already.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cutwater.plan.fleet import Floats, Ints
+from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class CutTables:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ClientTables:
     """Some clients of a problem, beside the cuts."""
 
     by_cut: CutTables
@@ -67,7 +65,7 @@ class Tables:
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
 
     @classmethod
-    def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "Tables":
+    def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "ClientTables":
         """Lay out some of the clients; ``alone`` is for all of them."""
         fleet, work = problem.fleet, problem.work[clients]
         up, down = fleet.up[clients], fleet.down[clients]
@@ -80,13 +78,13 @@ class Tables:
         weights[:, 5] = 1 / down
         return cls(by_cut, problem.allowed.of[clients], weights, alone[clients])
 
-    def take(self, clients: Ints | Bools) -> "Tables":
+    def take(self, clients: Ints | Bools) -> "ClientTables":
         """Some of these clients."""
-        return Tables(self.by_cut, self.pattern[clients], self.weights[clients], self.alone[clients])
+        return ClientTables(self.by_cut, self.pattern[clients], self.weights[clients], self.alone[clients])
 
-    def with_alone(self, alone: Floats) -> "Tables":
+    def with_alone(self, alone: Floats) -> "ClientTables":
         """The same clients with other T̃, by which a search marks what it has settled."""
-        return Tables(self.by_cut, self.pattern, self.weights, alone)
+        return ClientTables(self.by_cut, self.pattern, self.weights, alone)
 
 
 def without_server(problem: Problem) -> tuple[Floats, Ints]:
@@ -94,14 +92,10 @@ def without_server(problem: Problem) -> tuple[Floats, Ints]:
 
     Infinite, and cut 0, for a client that can't do without the server.
     """
-    costs, fleet, work = problem.costs, problem.fleet, problem.work
     best = np.full(len(problem), np.inf)
-    cut = np.zeros(len(problem), dtype=np.int64)
-    for i in np.flatnonzero(costs.server == 0)[::-1]:
-        latency = (costs.bits[i] + costs.smashed[i] * work) / fleet.up
-        once = costs.once_after(i, fleet.holds)
-        latency += (costs.bits[i] + once + costs.gradient[i] * work) / fleet.down
-        latency += costs.client[i] * work / fleet.compute
-        better = problem.allowed.at(int(i) + 1) & (latency < best)
-        best[better], cut[better] = latency[better], i + 1
-    return best, cut
+    cuts = np.zeros(len(problem), dtype=np.int64)
+    for cut in np.flatnonzero(problem.costs.server == 0)[::-1] + 1:
+        seconds = latency(problem, cut, 0.0)
+        better = problem.allowed.at(int(cut)) & (seconds < best)
+        best[better], cuts[better] = seconds[better], cut
+    return best, cuts

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import FileFormatError, PlanError, suggest
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Text, Whole
-from cutwater.base.schema import Field, Record, Schema, described, schema_of
+from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
-from cutwater.plan.fleet import Floats, Ints
 from cutwater.plan.latency import PHASES, Details, Phases, details
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
@@ -44,7 +44,7 @@ class ClientPlan:
         "`fedavg`: the whole model on the client; `split`: the layers after the cut on the server",
     ]
     latency: Annotated[float, _SECONDS, "T_k"]
-    phases: Annotated[Phases[float], Record(_PHASES), "where its time goes"]
+    phases: Annotated[Phases[float], Nested(_PHASES), "where its time goes"]
     bytes_up: Annotated[float, Number(0), "what crosses its link in a session, but for labels and headers"]
     bytes_down: Annotated[float, Number(0), "the same in the other direction"]
     alone: Annotated[
@@ -77,8 +77,8 @@ _DOCUMENT = Schema(
         Field("model", Text(empty=True), "the model by name"),
         Field("layers", Whole(1), "L"),
         Field("server_compute", Number(0), "F^max in FLOPS"),
-        Field("clients", Many(Record(schema_of(ClientPlan)), 1), "what each client does"),
-        Field("trace", Many(Record(schema_of(Iteration))), "the planner's turns"),
+        Field("clients", Many(Nested(schema_of(ClientPlan)), 1), "what each client does"),
+        Field("trace", Many(Nested(schema_of(Iteration))), "the planner's turns"),
     ),
 )
 

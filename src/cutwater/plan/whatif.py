@@ -17,7 +17,7 @@ from cutwater.plan.problem import Problem, Server
 from cutwater.plan.value import Plan
 
 Method = Literal["analytic", "re-solved"]
-Kind = Literal["server compute", "link", "device compute"]
+Resource = Literal["server compute", "link", "device compute"]
 
 SMALL = 500
 """Up to so many clients, all changed problems are solved in a second or so."""
@@ -27,7 +27,7 @@ SMALL = 500
 class Change:
     """One thing that could be better, and what that is worth."""
 
-    kind: Kind
+    kind: Resource
     client: str | None
     """Whose link or device; None for the server."""
     amount: float
@@ -40,7 +40,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Step:
+class Increment:
     """How much more of each thing is asked about."""
 
     compute: float = 1e9
@@ -49,7 +49,7 @@ class Step:
     """Bits per second, up and down, on each link."""
 
 
-def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
+def analytic(problem: Problem, plan: Plan, step: Increment) -> list[Change]:
     """First-order values of one step of everything.
 
     A step changes a time in proportion to 1 / (what there is + the step), which is taken as it is: to first
@@ -63,7 +63,7 @@ def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
     device = step.compute * effect * phases.client / (fleet.compute + step.compute)
     more = step.compute * (problem.server.compute / (problem.server.compute + step.compute))
 
-    def change(kind: Kind, client: str | None, amount: float, saved: float) -> Change:
+    def change(kind: Resource, client: str | None, amount: float, saved: float) -> Change:
         return Change(kind, client, amount, float(saved), plan.latency - float(saved), "analytic")
 
     changes = [change("server compute", None, step.compute, per_flops * more)]
@@ -74,7 +74,7 @@ def analytic(problem: Problem, plan: Plan, step: Step) -> list[Change]:
 
 
 def resolved(
-    problem: Problem, plan: Plan, step: Step, progress: Callable[[int], None] = lambda _: None
+    problem: Problem, plan: Plan, step: Increment, progress: Callable[[int], None] = lambda _: None
 ) -> list[Change]:
     """The same by solving each changed problem; ``progress`` hears how many are done."""
     changes = []
@@ -87,8 +87,8 @@ def resolved(
 
 
 def _changed(
-    problem: Problem, plan: Plan, step: Step
-) -> Iterator[tuple[Kind, str | None, float, Problem | None]]:
+    problem: Problem, plan: Plan, step: Increment
+) -> Iterator[tuple[Resource, str | None, float, Problem | None]]:
     """Every changed problem; None where the optimum can't change.
 
     Only a client that finishes with the last can shorten the round when it alone gets better.
@@ -110,13 +110,13 @@ def _changed(
 
 def whatif(
     problem: Problem,
-    step: Step | None = None,
+    step: Increment | None = None,
     *,
     method: Method | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Plan, list[Change]]:
     """The optimum and what more of everything is worth, best first; re-solved unless the fleet is large."""
-    step = step or Step()
+    step = step or Increment()
     plan = exact(problem, leftover="none")
     if method is None:
         method = "re-solved" if len(problem) <= SMALL else "analytic"

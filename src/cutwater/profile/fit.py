@@ -12,11 +12,10 @@ All three are least squares over the cuts 1..L; Λ(L) is the size of the model's
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cutwater.base.arrays import Floats
 from cutwater.profile.values import Profile
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,15 @@ class Fit:
     r2_compute: float
     r2_smashed: float
 
-    def client_bits(self, cut: ArrayLike) -> Array:
+    def client_bits(self, cut: ArrayLike) -> Floats:
         """|w^C(l)| by eq. (23); real-valued cuts are fine."""
         return self.alpha * np.square(np.asarray(cut, dtype=np.float64))
 
-    def client_flops(self, cut: ArrayLike) -> Array:
+    def client_flops(self, cut: ArrayLike) -> Floats:
         """F^C(l) + B^C(l) by eq. (25)."""
         return self.beta * (1 + self.kappa) * np.asarray(cut, dtype=np.float64)
 
-    def smashed_bits(self, cut: ArrayLike) -> Array:
+    def smashed_bits(self, cut: ArrayLike) -> Floats:
         """Λ(l) by eq. (26)."""
         return self.gamma1 / (np.asarray(cut, dtype=np.float64) + self.gamma2)
 
@@ -73,12 +72,12 @@ def fit(profile: Profile) -> Fit:
     )
 
 
-def slope(x: Array, y: Array) -> float:
+def slope(x: Floats, y: Floats) -> float:
     """The least-squares line through the origin."""
     return float(x @ y / (x @ x))
 
 
-def determination(true: Array, predicted: Array) -> float:
+def determination(true: Floats, predicted: Floats) -> float:
     """R = 1 - Σ(x - x̂)² / Σ(x - mean)² (Sec. VI-A); for a constant, 1 if met exactly and else 0."""
     residual = float(np.square(true - predicted).sum())
     spread = float(np.square(true - true.mean()).sum())
@@ -87,7 +86,7 @@ def determination(true: Array, predicted: Array) -> float:
     return 1 - residual / spread
 
 
-def _hyperbola(cuts: Array, smashed: Array) -> tuple[float, float]:
+def _hyperbola(cuts: Floats, smashed: Floats) -> tuple[float, float]:
     """γ1, γ2 ≥ 0 of eq. (26) by variable projection: γ1 is linear, so only γ2 is searched.
 
     The squared error may have several valleys in γ2, so a grid finds the lowest before it is refined.

@@ -21,7 +21,7 @@ from cutwater.base.usercode import told
 from cutwater.model.layers import Layered
 from cutwater.model.traffic import traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
-from cutwater.profile.memory import Storages
+from cutwater.profile.held_memory import Storages
 from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
 
 

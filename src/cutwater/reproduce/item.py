@@ -14,7 +14,7 @@ C = TypeVar("C")
 V = TypeVar("V")
 
 
-class Watch(Protocol):
+class ShowProgress(Protocol):
     """Hears how far an item is, for a progress bar."""
 
     def __call__(self, done: int, total: int) -> None:
@@ -29,7 +29,7 @@ def unwatched(done: int, total: int) -> None:
 class Context:
     """What surrounds the run of an item."""
 
-    watch: Watch = unwatched
+    watch: ShowProgress = unwatched
     runs: Path | None = None
     """Where long trainings keep their run folders, so that they can be resumed; None keeps nothing."""
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cutwater.base.arrays import Floats
 from cutwater.plan.fleet import Client
-from cutwater.plan.latency import Array, Phases
+from cutwater.plan.latency import Phases
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import PAPER_KAPPA, profile_model
 from cutwater.profile.values import Profile
@@ -55,7 +56,7 @@ def ten(server: Server = SERVER) -> Problem:
     return Problem(profile(), scenario.fleet.take(PICKED), server, scenario.session)
 
 
-def by_group(phases: Phases[Array]) -> dict[str, tuple[float, ...]]:
+def by_group(phases: Phases[Floats]) -> dict[str, tuple[float, ...]]:
     """Seconds for each of the four kinds of time that the paper's figures stack."""
     return {
         group: tuple(map(float, np.sum([phases.named(phase) for phase in members], axis=0)))

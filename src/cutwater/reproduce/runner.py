@@ -22,15 +22,15 @@ from typing import Any
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
 from cutwater.reproduce.catalogue import NAMES
-from cutwater.reproduce.item import Context, Item, Watch, plain
+from cutwater.reproduce.item import Context, Item, ShowProgress, plain
 from cutwater.reproduce.page import page
 from cutwater.reproduce.sheet import as_png, as_svg
 
 FORMAT = "cutwater.reproduction"
 VERSION = 1
 
-Progress = Callable[[str, int, int], None]
-"""Hears (item, done, total)."""
+ShowItemProgress = Callable[[str, int, int], None]
+"""ShowProgress (item, done, total)."""
 
 
 def reproduce(
@@ -38,7 +38,7 @@ def reproduce(
     out: Path,
     *,
     full: bool = False,
-    progress: Progress = lambda *_: None,
+    progress: ShowItemProgress = lambda *_: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Any]]:
     """Make these items and the page of all items in the folder; returns the documents of those made."""
@@ -50,7 +50,7 @@ def reproduce(
 
 
 def make(
-    item: Item[Any, Any], settings: Any, out: Path, progress: Progress, clock: Callable[[], float]
+    item: Item[Any, Any], settings: Any, out: Path, progress: ShowItemProgress, clock: Callable[[], float]
 ) -> dict[str, Any]:
     """One item: run it, draw it, write it; returns its document."""
     began = clock()
@@ -105,7 +105,7 @@ def _read(out: Path, name: str) -> dict[str, Any] | None:
         return None
 
 
-def _watch(name: str, progress: Progress) -> Watch:
+def _watch(name: str, progress: ShowItemProgress) -> ShowProgress:
     def watch(done: int, total: int) -> None:
         progress(name, done, total)
 

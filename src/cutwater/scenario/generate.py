@@ -14,14 +14,12 @@ from inspect import signature
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cutwater.base.arrays import Floats
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Refused, Whole, shown
 from cutwater.base.schema import Field, Schema, check, described, schema_of
 from cutwater.plan.fleet import Client, Fleet
-
-Floats = NDArray[np.float64]
 
 MOST_CLIENTS = 10**8
 """A column of so many takes 800 MB; more is a slip of the pen."""

@@ -11,7 +11,7 @@ from cutwater.scenario.sections import SECTIONS, TOP
 _BLOCK = re.compile(r"(<!-- keys of ([\w-]+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
 
 
-class Row(NamedTuple):
+class KeyRow(NamedTuple):
     """One key, as people read it."""
 
     key: str
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     meaning: str
 
     @classmethod
-    def of(cls, field: Field) -> "Row":
+    def of(cls, field: Field) -> "KeyRow":
         """What the description of a key says."""
         if field.needed:
             default = "needed"
@@ -31,13 +31,13 @@ class Row(NamedTuple):
         return cls(field.key, default, field.kind.written, field.meaning)
 
 
-def rows(section: str) -> list[Row]:
+def rows(section: str) -> list[KeyRow]:
     """The keys of a section; of "top" those above all sections."""
     schema: Iterable[Field] = SECTIONS[section].schema if section != "top" else TOP
-    return [Row.of(each) for each in schema if section != "top" or each.key not in SECTIONS]
+    return [KeyRow.of(each) for each in schema if section != "top" or each.key not in SECTIONS]
 
 
-def markdown(rows: Iterable[Row]) -> str:
+def markdown(rows: Iterable[KeyRow]) -> str:
     """A table for the documentation."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows:
@@ -51,7 +51,7 @@ def refreshed(text: str, others: Mapping[str, Schema] | None = None) -> str:
 
     def table(block: re.Match[str]) -> str:
         name = block[2]
-        found = [Row.of(each) for each in others[name]] if others and name in others else rows(name)
+        found = [KeyRow.of(each) for each in others[name]] if others and name in others else rows(name)
         return f"{block[1]}{markdown(found)}{block[3]}"
 
     return _BLOCK.sub(table, text)

@@ -63,7 +63,7 @@ _TABLE = Table()
 
 
 @dataclass(frozen=True)
-class Tables(Many):
+class TableList(Many):
     """Tables of one kind, as TOML lists them."""
 
     each: Kind = _TABLE
@@ -134,7 +134,7 @@ TOP = Schema(
         *(
             Field(
                 section.key,
-                Tables() if section.many else _TABLE,
+                TableList() if section.many else _TABLE,
                 section.meaning,
                 told="" if section.key in _NEEDED else "none",
             )

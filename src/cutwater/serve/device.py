@@ -8,6 +8,7 @@ from functools import lru_cache
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.data.samples import Batch
 from cutwater.execute.emulate import EmulatedDevice, Meter
 from cutwater.federate.study import Study
 from cutwater.model.layers import Layered
@@ -16,7 +17,7 @@ from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.client import StreamClient
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.ticket import Ticket
-from cutwater.train.session import Batch, State, Steps, Task, run_session
+from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Reply, Tensors
 
 

@@ -24,7 +24,7 @@ from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.values import Profile
 from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import Delivery, Lane, ShareScheduler
-from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import ServerSide, Tensors, Watch
 
@@ -83,7 +83,7 @@ class _Training:
 
 
 class Hosting:
-    """Trains the server's halves of all sessions of a run, as the stream's ``Trainer``.
+    """Trains the server's halves of all sessions of a run, as the stream's ``StepTrainer``.
 
     An emulated server never answers first: all of a step happens within the time that it is said to take.
     """
@@ -136,7 +136,7 @@ class Hosting:
         self._shares.close()
 
     async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        """See :class:`cutwater.stream.trainer.Trainer`."""
+        """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         training = self._sessions.get(session.id)
         if training is None:
             raise EngineError(f"client {session.client!r} has no session here")
@@ -151,7 +151,7 @@ class Hosting:
         return result
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
-        """See :class:`cutwater.stream.trainer.Trainer`."""
+        """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         training = self._sessions.pop(session.id, None)
         if training is None:
             return

@@ -18,7 +18,7 @@ from cutwater.base.errors import EngineError
 from cutwater.stream.call_end import LostError
 from cutwater.stream.connection import Connection, connect
 from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import UNUSED, Assembler, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
@@ -76,8 +76,8 @@ class StreamClient:
         if step != self._have:
             raise EngineError(f"step is {step}, but {self._have} is next: steps come in order, each once")
         started, here = time.monotonic(), labels.is_cpu
-        packed = self._packer.pack(Kind.STEP, step, (*smashed, labels))
-        reply = self._exchange(packed, labels.shape[0], Kind.REPLY)
+        packed = self._packer.pack(FrameKind.STEP, step, (*smashed, labels))
+        reply = self._exchange(packed, labels.shape[0], FrameKind.REPLY)
         self._have += 1
         loss = reply.scalars.pop("loss", None)
         if loss is None:
@@ -93,18 +93,18 @@ class StreamClient:
 
     def finish(self) -> int:
         """Tell the server that this was all; the number of steps that both ends have counted."""
-        packed = self._packer.pack(Kind.FINISH, self._have)
-        return self._exchange(packed, 1, Kind.FINISHED).step
+        packed = self._packer.pack(FrameKind.FINISH, self._have)
+        return self._exchange(packed, 1, FrameKind.FINISHED).step
 
     def close(self) -> None:
         """Close the connection; unfinished, the session stays open at the server until its deadline."""
         self._closed.set()
         self._hang_up()
 
-    def _exchange(self, packed: Packed, rows: int, want: Kind) -> Message:
+    def _exchange(self, packed: Packed, rows: int, want: FrameKind) -> Message:
         def once() -> Message:
             connection, assembler = self._connected(), self._assembler(rows)
-            if packed.kind is not Kind.STEP or connection.received == packed.step:
+            if packed.kind is not FrameKind.STEP or connection.received == packed.step:
                 connection.send(packed)
                 connection.received = packed.step + 1
             assembler.make_room()
@@ -147,7 +147,7 @@ class StreamClient:
             self._hang_up()
             raise EngineError("the stream's client is closed: use it inside its with block")
         welcome = connection.receive(self._assembler(1))
-        if welcome.kind is not Kind.WELCOME or welcome.step not in (self._have, self._have + 1):
+        if welcome.kind is not FrameKind.WELCOME or welcome.step not in (self._have, self._have + 1):
             raise invalid(
                 f"the server says that {welcome.step} steps have arrived, but {self._have} were answered"
             )

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from cutwater.base.errors import CutwaterError
 from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import UNUSED, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
-from cutwater.stream.trainer import SessionInfo, SessionRecord, StepResult, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class HostedSession:
     """One session; lives in the server's event loop alone, so nothing here needs a lock."""
 
     def __init__(
-        self, claims: Claims, expect: Expectation, trainer: Trainer, clock: Callable[[], float]
+        self, claims: Claims, expect: Expectation, trainer: StepTrainer, clock: Callable[[], float]
     ) -> None:
         self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
         self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
@@ -160,7 +160,7 @@ class HostedSession:
         unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
         scalars = {**result.measures, **unused, "loss": result.loss, "server_seconds": seconds}
         try:
-            packed = self._packer.pack(Kind.REPLY, number, result.gradients, scalars)
+            packed = self._packer.pack(FrameKind.REPLY, number, result.gradients, scalars)
         except RefusedError as refusal:
             raise TypeError(f"the server's half gave what is not expected: {refusal.reason}") from refusal
         if any(gradient.shape[0] != rows for gradient in result.gradients):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.heads import Outline
 from cutwater.stream.tensors import TensorHead, TensorSpec
 
@@ -85,12 +85,16 @@ class Expectation:
             gradients=tuple(spec for spec in specs if spec.dtype.is_floating_point),
         )
 
-    def at_server(self) -> dict[Kind, Gate]:
+    def at_server(self) -> dict[FrameKind, Gate]:
         """What a client may send."""
         step = Gate((*self.smashed, self.labels), range(1, self.batch + 1))
-        return {Kind.STEP: step, Kind.FINISH: Gate()}
+        return {FrameKind.STEP: step, FrameKind.FINISH: Gate()}
 
-    def at_client(self, rows: int | None = None) -> dict[Kind, Gate]:
+    def at_client(self, rows: int | None = None) -> dict[FrameKind, Gate]:
         """What the server may answer, to a mini-batch of ``rows`` if that is known."""
         sizes = range(1, self.batch + 1) if rows is None else range(rows, rows + 1)
-        return {Kind.WELCOME: Gate(), Kind.REPLY: Gate(self.gradients, sizes), Kind.FINISHED: Gate()}
+        return {
+            FrameKind.WELCOME: Gate(),
+            FrameKind.REPLY: Gate(self.gradients, sizes),
+            FrameKind.FINISHED: Gate(),
+        }

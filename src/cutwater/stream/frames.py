@@ -48,7 +48,7 @@ _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 """How gzip and deflate begin: gRPC is told to hand such messages on as they are, never to inflate them."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame belongs to."""
 
     WELCOME = 1
@@ -63,13 +63,13 @@ class Kind(IntEnum):
     """Server: agreed."""
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in FrameKind}
 
 
 class Frame(NamedTuple):
     """A frame whose checksum was right."""
 
-    kind: Kind
+    kind: FrameKind
     step: int
     total: int
     offset: int
@@ -77,10 +77,10 @@ class Frame(NamedTuple):
     part: memoryview
 
 
-Part = memoryview | bytes
+Chunk = memoryview | bytes
 
 
-def seal(kind: Kind, step: int, total: int, offset: int, head: bytes, parts: Sequence[Part]) -> bytes:
+def seal(kind: FrameKind, step: int, total: int, offset: int, head: bytes, parts: Sequence[Chunk]) -> bytes:
     """The bytes of a frame; one pass over its parts for the checksum, one to copy them."""
     first = _FIRST.pack(MAGIC, VERSION, kind, len(head))
     rest = _WHERE.pack(step, total, offset) + head

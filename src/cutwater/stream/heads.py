@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.frames import MAX_HEAD, PREFIX, Part
+from cutwater.stream.frames import MAX_HEAD, PREFIX, Chunk
 from cutwater.stream.refusal import invalid
 from cutwater.stream.tensors import ALIGNMENT, DTYPES, MAX_DIMENSIONS, TensorHead
 
@@ -52,9 +52,9 @@ class Outline:
         """The head of a message whose scalars have these values."""
         return self.written + self.doubles.pack(*values)
 
-    def lay(self, views: Sequence[memoryview]) -> list[Part]:
+    def lay(self, views: Sequence[memoryview]) -> list[Chunk]:
         """The payload in pieces: the tensors' bytes where they lie, and zeros between them."""
-        parts: list[Part] = []
+        parts: list[Chunk] = []
         end = 0
         for view, offset in zip(views, self.offsets, strict=True):
             if offset > end:

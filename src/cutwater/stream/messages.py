@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cutwater.stream.expectation import Gate
-from cutwater.stream.frames import SLACK, Frame, Kind, Part, seal, unseal
+from cutwater.stream.frames import SLACK, Chunk, Frame, FrameKind, seal, unseal
 from cutwater.stream.heads import Outline, read_outline, read_scalars, split_head
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.tensors import (
@@ -37,7 +37,7 @@ _MOST_KNOWN = 64
 class Message(NamedTuple):
     """What arrived, found to be as expected."""
 
-    kind: Kind
+    kind: FrameKind
     step: int
     tensors: tuple[Tensor, ...]
     """In the order in which they are expected."""
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 class Packed(NamedTuple):
     """What is to be sent, found to be as expected; can be sent again."""
 
-    kind: Kind
+    kind: FrameKind
     step: int
     outline: Outline
     head: bytes
@@ -72,9 +72,9 @@ class Packed(NamedTuple):
                 return
 
 
-def _slice(parts: list[Part], start: int, end: int) -> list[Part]:
+def _slice(parts: list[Chunk], start: int, end: int) -> list[Chunk]:
     """The pieces of the payload between two places."""
-    found: list[Part] = []
+    found: list[Chunk] = []
     position = 0
     for part in parts:
         first, last = max(start - position, 0), min(end - position, len(part))
@@ -87,13 +87,13 @@ def _slice(parts: list[Part], start: int, end: int) -> list[Part]:
 class Packer:
     """Packs messages for one direction of a session."""
 
-    def __init__(self, gates: Mapping[Kind, Gate]) -> None:
+    def __init__(self, gates: Mapping[FrameKind, Gate]) -> None:
         self._gates = gates
         self._known: dict[object, Outline] = {}
 
     def pack(
         self,
-        kind: Kind,
+        kind: FrameKind,
         step: int,
         tensors: Sequence[Tensor] = (),
         scalars: Mapping[str, float] | None = None,
@@ -106,7 +106,7 @@ class Packer:
         return Packed(kind, step, outline, outline.head(tuple(scalars.values())), arrays)
 
     def _learn(
-        self, form: object, kind: Kind, tensors: Sequence[Tensor], scalars: tuple[str, ...]
+        self, form: object, kind: FrameKind, tensors: Sequence[Tensor], scalars: tuple[str, ...]
     ) -> Outline:
         gate = self._gates[kind]
         if len(tensors) != len(gate.specs):
@@ -142,10 +142,10 @@ class Assembler:
     """
 
     def __init__(
-        self, gates: Mapping[Kind, Gate], memory: Memory | None = None, *, borrow: bool = False
+        self, gates: Mapping[FrameKind, Gate], memory: Memory | None = None, *, borrow: bool = False
     ) -> None:
         self._gates, self._memory, self._borrow = gates, memory or Memory(), borrow
-        self._known: dict[tuple[Kind, bytes], Outline] = {}
+        self._known: dict[tuple[FrameKind, bytes], Outline] = {}
         self._first: Frame | None = None
         self._filled = 0
         self._outline: Outline | None = None
@@ -204,7 +204,7 @@ class Assembler:
             del ahead  # its memory will do
             self._room = _Room.of(outline, self._memory.take(outline.total))
 
-    def _learn(self, kind: Kind, gate: Gate, written: bytes) -> Outline:
+    def _learn(self, kind: FrameKind, gate: Gate, written: bytes) -> Outline:
         outline = read_outline(written)
         check_heads(outline.heads, gate.specs, gate.rows)
         if len(self._known) < _MOST_KNOWN:

@@ -23,9 +23,9 @@ from cutwater.stream.expectation import Expectation
 from cutwater.stream.limits import Limits
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.service import Service
+from cutwater.stream.step_trainer import SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Ticket, TicketKey
 from cutwater.stream.tls import Certificate
-from cutwater.stream.trainer import SessionRecord, Trainer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class StreamServer:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: StepTrainer,
         *,
         host: str = "127.0.0.1",
         port: int = 0,

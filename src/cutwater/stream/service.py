@@ -10,19 +10,19 @@ import grpc
 
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Gate
-from cutwater.stream.frames import Kind
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import METHOD, VERDICT, Limits
 from cutwater.stream.messages import Assembler, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status
+from cutwater.stream.step_trainer import StepTrainer
 from cutwater.stream.ticket import Metadata, TicketKey
-from cutwater.stream.trainer import Trainer
 
 log = logging.getLogger(__name__)
 Ending = asyncio.Future[RefusedError]
 """Of a connection: done when it is to end, and why; cancelled when it was lost."""
 
 
-class Call(Protocol):
+class OpenCall(Protocol):
     """What is used of gRPC's context of a call."""
 
     def invocation_metadata(self) -> Metadata:
@@ -38,14 +38,16 @@ class Call(Protocol):
         """End the call with this status."""
 
 
-_PLAIN = Packer({Kind.WELCOME: Gate(), Kind.FINISHED: Gate()})
+_PLAIN = Packer({FrameKind.WELCOME: Gate(), FrameKind.FINISHED: Gate()})
 _MAX_REASON = 500
 
 
 class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Lets connections in by their tickets and talks with them; lives in one event loop."""
 
-    def __init__(self, trainer: Trainer, key: TicketKey, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, trainer: StepTrainer, key: TicketKey, limits: Limits, clock: Callable[[], float]
+    ) -> None:
         self.trainer, self.key, self.limits, self.clock = trainer, key, limits, clock
         self.hosted: dict[str, HostedSession] = {}
 
@@ -53,7 +55,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         """What gRPC asks for every call."""
         return grpc.stream_stream_rpc_method_handler(self._call) if details.method == METHOD else None
 
-    async def _call(self, _: object, call: Call) -> None:
+    async def _call(self, _: object, call: OpenCall) -> None:
         try:
             hosted, ending, have = self._admit(call)
         except RefusedError as refusal:
@@ -76,7 +78,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 hosted.fail(verdict)
             await self._abort(call, verdict)
 
-    def _admit(self, call: Call) -> tuple[HostedSession, Ending, int]:
+    def _admit(self, call: OpenCall) -> tuple[HostedSession, Ending, int]:
         opening = self.key.verify(call.invocation_metadata())
         hosted = self.hosted.get(opening.claims.id)
         if hosted is None:
@@ -84,9 +86,9 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise RefusedError(Status.PERMISSION_DENIED, reason)
         return hosted, hosted.admit(opening), opening.have
 
-    async def _talk(self, hosted: HostedSession, ending: Ending, have: int, call: Call) -> None:
+    async def _talk(self, hosted: HostedSession, ending: Ending, have: int, call: OpenCall) -> None:
         received = hosted.received
-        await self._send(hosted, _PLAIN.pack(Kind.WELCOME, received), call)
+        await self._send(hosted, _PLAIN.pack(FrameKind.WELCOME, received), call)
         if received > have:
             await self._answer(hosted, ending, await hosted.reply(), call)
         # The half works on copies, so a step can stay where gRPC has put it.
@@ -94,19 +96,21 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         while await self._turn(hosted, ending, assembler, call):
             pass
 
-    async def _turn(self, hosted: HostedSession, ending: Ending, assembler: Assembler, call: Call) -> bool:
+    async def _turn(
+        self, hosted: HostedSession, ending: Ending, assembler: Assembler, call: OpenCall
+    ) -> bool:
         """One message of the client and what it calls for; whether more may come."""
         message = await self._receive(hosted, assembler, call)
         # What comes over a connection that was replaced comes again over the new one.
         if message is None or ending.done():
             return False
-        if message.kind is Kind.FINISH:
+        if message.kind is FrameKind.FINISH:
             hosted.finish(message.step)
             # Said when it is true: whoever is told so may count on what the session has left.
             record = await hosted.ended()
             if record.failure is not None:
                 raise record.failure
-            await self._send(hosted, _PLAIN.pack(Kind.FINISHED, message.step), call)
+            await self._send(hosted, _PLAIN.pack(FrameKind.FINISHED, message.step), call)
             return False
         reply = await hosted.take(message)
         del message  # its memory is free for the next step
@@ -116,7 +120,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             hosted.do_the_rest()
         return not ending.done()
 
-    async def _receive(self, hosted: HostedSession, assembler: Assembler, call: Call) -> Message | None:
+    async def _receive(self, hosted: HostedSession, assembler: Assembler, call: OpenCall) -> Message | None:
         started = None
         while (data := await call.read()) is not grpc.aio.EOF:
             started = started or self.clock()
@@ -127,20 +131,22 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 return message
         return None
 
-    async def _answer(self, hosted: HostedSession, ending: Ending, reply: Packed | None, call: Call) -> None:
+    async def _answer(
+        self, hosted: HostedSession, ending: Ending, reply: Packed | None, call: OpenCall
+    ) -> None:
         if reply is None or ending.done():
             return
         started = self.clock()
         await self._send(hosted, reply, call)
         hosted.seconds["down"] += self.clock() - started
 
-    async def _send(self, hosted: HostedSession, packed: Packed, call: Call) -> None:
+    async def _send(self, hosted: HostedSession, packed: Packed, call: OpenCall) -> None:
         for frame in packed.frames(self.limits.frame_bytes):
             # Returns when HTTP/2 flow control has taken it: a client that does not read stops us here.
             await call.write(frame)
             hosted.bytes_down += len(frame)
 
-    async def _abort(self, call: Call, refusal: RefusedError) -> None:
+    async def _abort(self, call: OpenCall, refusal: RefusedError) -> None:
         code = grpc.StatusCode[refusal.status.name]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.keepalive_timeout):

@@ -12,7 +12,7 @@ weight's own type: closer than accumulating in float64.
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -21,8 +21,7 @@ from torch import Tensor
 
 from cutwater.base.errors import RunError
 from cutwater.train.exactsum import ExactSum
-
-State = Mapping[str, Tensor]
+from cutwater.train.session import State
 
 LARGEST_WEIGHT = 2.0**30
 MOST_SAMPLES = 2**28

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import RunError
+from cutwater.data.samples import Batch
 from cutwater.model.layers import Layered, Split
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.model.traffic import Traffic, tensor_bytes, traffic
@@ -18,8 +19,8 @@ from cutwater.train.step import (
     Loss,
     MakeOptimizer,
     Reply,
-    Server,
     ServerSide,
+    ServerStages,
     Tensors,
     Watch,
     no_watch,
@@ -27,8 +28,7 @@ from cutwater.train.step import (
 )
 
 State = Mapping[str, Tensor]
-Batch = tuple[tuple[Tensor, ...], Tensor]
-"""(inputs, labels) of a mini-batch."""
+"""Weights and buffers by name."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Steps:
 def run_session(
     job: Job,
     task: Task,
-    server: Server | None,
+    server: ServerStages | None,
     batches: Iterable[Batch],
     *,
     watch: Watch = no_watch,

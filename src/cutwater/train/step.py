@@ -49,7 +49,7 @@ class Reply:
     """Which of them are zero because the loss does not depend on the tensor at all."""
 
 
-class Server(Protocol):
+class ServerStages(Protocol):
     """Stages 2 to 5 as the client sees them."""
 
     def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
@@ -153,7 +153,12 @@ class ServerSide(_Side):
 
 
 def train_step(
-    client: ClientSide, server: Server | None, loss: Loss, step: int, inputs: Sequence[Tensor], labels: Tensor
+    client: ClientSide,
+    server: ServerStages | None,
+    loss: Loss,
+    step: int,
+    inputs: Sequence[Tensor],
+    labels: Tensor,
 ) -> float:
     """One mini-batch of one client, whole (no server) or split; the loss."""
     if server is None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
-from cutwater.model.discover.recorded_outputs import ForgottenError, Recalled
+from cutwater.model.discover.recorded_outputs import RecordedCall, UnknownOutputError
 from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
 
 PLAIN = (bool, int, float, complex, str, slice, torch.dtype, torch.layout, torch.memory_format, type(None))
@@ -25,7 +25,7 @@ Target = str | Callable[..., Any]
 
 
 @dataclass
-class Call:
+class BlockCall:
     """One call while tracing: its arguments and result, with tensors of the tracer in them."""
 
     target: Target
@@ -39,8 +39,8 @@ class Call:
 class Recorder:
     """Notes the calls of blocks and autograd functions, and stands in for them."""
 
-    def __init__(self, recalled: Mapping[str, Sequence[Recalled]]) -> None:
-        self.calls: list[Call] = []
+    def __init__(self, recalled: Mapping[str, Sequence[RecordedCall]]) -> None:
+        self.calls: list[BlockCall] = []
         self.inside = False
         self.recalled = recalled
 
@@ -51,14 +51,14 @@ class Recorder:
 
         Blocks that are built alike say so by the same ``twin``.
         """
-        call = Call(target, (args, kwargs))
+        call = BlockCall(target, (args, kwargs))
         number = len(self.calls)
         self.calls.append(call)
 
         def shapes(tensors: list[Tensor]) -> list[Tensor]:
             try:
                 call.output = self._from_memory(call, number, tensors)
-            except ForgottenError:
+            except UnknownOutputError:
                 call.output = self._from_twin(twin, call)
                 if call.output is None:
                     call.output = self._by_running(run, call, tensors)
@@ -70,7 +70,7 @@ class Recorder:
         made = iter(torch.ops.cutwater.block(number, tensors_in(call.inputs), sizes))
         return map_tensors(lambda _: next(made), call.output)
 
-    def _by_running(self, run: Callable[..., Any], call: Call, tensors: list[Tensor]) -> Any:
+    def _by_running(self, run: Callable[..., Any], call: BlockCall, tensors: list[Tensor]) -> Any:
         """The result of a block on tensors without contents."""
         queue = iter(tensors)
         args, kwargs = map_tensors(lambda _: next(queue), call.inputs)
@@ -80,7 +80,7 @@ class Recorder:
         finally:
             self.inside = before
 
-    def _from_twin(self, twin: Any, call: Call) -> Any:
+    def _from_twin(self, twin: Any, call: BlockCall) -> Any:
         """The result of a block that is built as another one and takes the same, so it need not run."""
         if twin is None:
             return None
@@ -91,12 +91,12 @@ class Recorder:
         call.twin = (twin, str(plain))
         return None
 
-    def _from_memory(self, call: Call, number: int, tensors: list[Tensor]) -> Any:
+    def _from_memory(self, call: BlockCall, number: int, tensors: list[Tensor]) -> Any:
         """The result of a block by what it returned in real runs."""
         seen = self.recalled.get(call.target, ()) if isinstance(call.target, str) else ()
         earlier = sum(other.target == call.target for other in self.calls[:number])
         if earlier >= len(seen) or not tensors:
-            raise ForgottenError("there was no such call")
+            raise UnknownOutputError("there was no such call")
         return seen[earlier].like(tensors)
 
 
@@ -115,8 +115,8 @@ def _block_shapes(call: int, tensors: list[Tensor], sizes: list[int]) -> list[Te
 
 @contextmanager
 def opaque(
-    module: nn.Module, blocks: frozenset[str], recalled: Mapping[str, Sequence[Recalled]]
-) -> Iterator[list[Call]]:
+    module: nn.Module, blocks: frozenset[str], recalled: Mapping[str, Sequence[RecordedCall]]
+) -> Iterator[list[BlockCall]]:
     """While open, blocks and autograd functions are one operator each; the list notes their calls.
 
     The model's attributes are changed: restore them (see :mod:`cutwater.model.discover.unchanged`).

@@ -11,7 +11,7 @@ from cutwater.model.discover.example import read_example
 from cutwater.model.discover.same_outputs import MismatchError, check_runs, verify
 from cutwater.model.layers import Layered, of_chain
 
-Step = nn.Module | Callable[[Any], Any] | str
+GivenLayer = nn.Module | Callable[[Any], Any] | str
 
 
 def is_row(module: nn.Module) -> bool:
@@ -38,7 +38,7 @@ def _members(row: nn.Module, path: str) -> Iterator[str]:
 
 
 def explicit_chain(
-    module: nn.Module | Sequence[nn.Module], layers: Sequence[Step] | None, example_inputs: Any
+    module: nn.Module | Sequence[nn.Module], layers: Sequence[GivenLayer] | None, example_inputs: Any
 ) -> Layered:
     """Layers as the user lists them; with an example, checked against the model's own forward."""
     if not isinstance(module, nn.Module):
@@ -67,7 +67,7 @@ def may_change_input(module: nn.Module) -> bool:
     return not known or any(getattr(part, "inplace", False) for part in parts)
 
 
-def _named(module: nn.Module, step: Step) -> str | Callable[[Any], Any]:
+def _named(module: nn.Module, step: GivenLayer) -> str | Callable[[Any], Any]:
     """The name of a submodule; a function, or a module without state that is not part of the model, as is."""
     every = {name: part for name, part in module.named_modules(remove_duplicate=False) if name}
     if isinstance(step, str):

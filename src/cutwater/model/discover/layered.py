@@ -25,12 +25,11 @@ from cutwater.model.discover.same_outputs import MismatchError, check_runs, veri
 from cutwater.model.discover.trace_export import trace_export, trace_export_unseen
 from cutwater.model.discover.trace_fx import trace_fx
 from cutwater.model.discover.unchanged import in_mode, untouched
-from cutwater.model.graph.edit import is_same, whole, with_weights_at_their_use
-from cutwater.model.graph.program import Forward
+from cutwater.model.graph.program import NO_GRAD, Forward, Program
 from cutwater.model.layers import Layered
 
 GRANULARITIES = ("block", "fine")
-Trace = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]
+TraceWay = Callable[[nn.Module, Sequence[Example], frozenset[str], bool], fx.Graph]
 
 
 def layered(
@@ -72,7 +71,7 @@ def layered(
 
 @dataclass(frozen=True)
 class _Attempt:
-    trace: Trace
+    trace: TraceWay
     blocks: frozenset[str]
     widens: bool = False
     """Whether a module that can't be traced becomes a block of its own, or ends the attempt."""
@@ -130,7 +129,7 @@ class _Search:
 
     def _layers(self, attempt: _Attempt) -> Layered:
         train, evaluate, blocks = self._graphs(attempt)
-        self._verify(whole(train), whole(evaluate), self.checked)
+        self._verify(_whole(train), _whole(evaluate), self.checked)
         seen = self._varied(train, evaluate)
         train_places = self._places(train, seen, training=True)
         same = evaluate is train
@@ -153,10 +152,10 @@ class _Search:
         while True:
             try:
                 train, evaluate = (
-                    with_weights_at_their_use(attempt.trace(self.module, self.sizes, blocks, mode))
+                    _with_weights_at_their_use(attempt.trace(self.module, self.sizes, blocks, mode))
                     for mode in (True, False)
                 )
-                return train, train if is_same(train, evaluate) else evaluate, blocks
+                return train, train if _is_same(train, evaluate) else evaluate, blocks
             except Exception as failure:
                 path = inner_culprit(failure, self.module, blocks) if attempt.widens else None
                 if path is None:
@@ -170,7 +169,7 @@ class _Search:
         """Inputs of different sizes, from which to see what depends on which size."""
         if self.shorter is not None:
             try:
-                self._verify(whole(train), whole(evaluate), [self.shorter])
+                self._verify(_whole(train), _whole(evaluate), [self.shorter])
             except MismatchError:
                 return [e for e in self.sizes if e is not self.shorter]  # the trace holds for this size only
         return self.sizes
@@ -192,3 +191,32 @@ class _Search:
         except Exception:
             return False
         return True
+
+
+def _with_weights_at_their_use(graph: fx.Graph) -> fx.Graph:
+    """Fetch each parameter and buffer where it is used, so that it belongs to the layer that uses it."""
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            for user in list(node.users):
+                with graph.inserting_before(user):
+                    own = graph.node_copy(node)
+                user.replace_input_with(node, own)
+            graph.erase_node(node)
+    return graph
+
+
+def _is_same(one: fx.Graph, other: fx.Graph) -> bool:
+    """Whether two graphs do the same in the same order."""
+    return _text(one) == _text(other)
+
+
+def _whole(graph: fx.Graph) -> Forward:
+    """A graph as one function of (module, *inputs)."""
+    layers = {node: int(node.op != "placeholder") for node in graph.nodes if node.op != "output"}
+    return Program(graph, layers).compile(0, 1)
+
+
+def _text(graph: fx.Graph) -> list[str]:
+    return [
+        f"{node.format_node()} {node.args} {node.kwargs} {node.meta.get(NO_GRAD)}" for node in graph.nodes
+    ]

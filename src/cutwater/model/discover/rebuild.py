@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from cutwater.model.discover.block_operators import PLAIN, Call
+from cutwater.model.discover.block_operators import PLAIN, BlockCall
 from cutwater.model.discover.example import Example
 from cutwater.model.graph.nested import map_leaves, tensors_in
 from cutwater.model.graph.program import NO_GRAD, SCOPE
@@ -24,7 +24,7 @@ LARGEST_CONSTANT = 4096
 
 
 def rebuild(
-    module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[Call], output: Any
+    module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[BlockCall], output: Any
 ) -> fx.Graph:
     """The graph of a model from its exported program, the calls of its blocks and its output."""
     return _Rebuilding(module, exported, example, calls).graph(output)
@@ -32,7 +32,7 @@ def rebuild(
 
 class _Rebuilding:
     def __init__(
-        self, module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[Call]
+        self, module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[BlockCall]
     ) -> None:
         self.module, self.exported, self.example, self.calls = module, exported, example, calls
         self.new = fx.Graph()

@@ -20,12 +20,12 @@ from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
 Shapes = list[torch.Size]
 
 
-class ForgottenError(Exception):
+class UnknownOutputError(Exception):
     """Real runs don't tell what a block returns."""
 
 
 @dataclass
-class Recalled:
+class RecordedCall:
     """One call of a block, in one run after the other."""
 
     inputs: list[Shapes] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Recalled:
         """A result of the shape that these inputs would give, without contents."""
         plain = [leaves_in(map_tensors(lambda _: None, output), object) for output in self.outputs]
         if any(leaves != plain[0] for leaves in plain):
-            raise ForgottenError("a block returns values other than tensors that vary")
+            raise UnknownOutputError("a block returns values other than tensors that vary")
         runs = iter(zip(*map(tensors_in, self.outputs), strict=True))
 
         def make(seen: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Recalled:
             for dim in range(tensor.ndim):
                 if tuple(shapes[index][dim] for shapes in self.inputs) == seen:
                     return tensor.shape[dim]
-        raise ForgottenError(f"a block returns a size of {seen[0]} that is no size of its inputs")
+        raise UnknownOutputError(f"a block returns a size of {seen[0]} that is no size of its inputs")
 
 
 def _empty(seen: Tensor, sizes: Sequence[Any], source: Tensor) -> Tensor:
@@ -63,11 +63,11 @@ def _empty(seen: Tensor, sizes: Sequence[Any], source: Tensor) -> Tensor:
     return dense.permute([order.index(dim) for dim in range(seen.ndim)])
 
 
-def recall(
+def record_calls(
     module: nn.Module, blocks: frozenset[str], examples: Sequence[Example], training: bool
-) -> dict[str, list[Recalled]]:
+) -> dict[str, list[RecordedCall]]:
     """Run a model on each example and note what goes into its blocks and what comes out, call by call."""
-    found: dict[str, list[Recalled]] = defaultdict(list)
+    found: dict[str, list[RecordedCall]] = defaultdict(list)
     for example in examples:
         with untouched(module), in_mode(module, training), torch.no_grad():
             counts: dict[str, int] = defaultdict(int)
@@ -77,13 +77,15 @@ def recall(
     return found
 
 
-def _listen(block: nn.Module, path: str, found: dict[str, list[Recalled]], counts: dict[str, int]) -> None:
+def _listen(
+    block: nn.Module, path: str, found: dict[str, list[RecordedCall]], counts: dict[str, int]
+) -> None:
     original = block.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         output = original(*args, **kwargs)
         if counts[path] == len(found[path]):
-            found[path].append(Recalled())
+            found[path].append(RecordedCall())
         call = found[path][counts[path]]
         counts[path] += 1
         call.inputs.append([tensor.shape for tensor in tensors_in((args, kwargs))])

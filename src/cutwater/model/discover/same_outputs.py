@@ -15,7 +15,7 @@ from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
 from cutwater.model.graph.nested import tensors_in
 from cutwater.model.graph.program import Forward
 
-Result = dict[str, Tensor | None]
+Outputs = dict[str, Tensor | None]
 
 _OWN = "backward of "
 ROUNDING = 1e-4
@@ -59,12 +59,12 @@ def verify(
     return exact
 
 
-def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool) -> Result:
+def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool) -> Outputs:
     """Outputs, buffers and (if asked for) gradients of one forward; the model is left as it was."""
     with untouched(module), in_mode(module, training), torch.enable_grad():
         torch.manual_seed(0)
         outputs = tensors_in(call())
-        result: Result = {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
+        result: Outputs = {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
         result |= {f"buffer {name}": value.detach().clone() for name, value in module.named_buffers()}
         loss = _loss(outputs)
         if learns and loss is not None:
@@ -82,7 +82,7 @@ def _loss(outputs: Sequence[Tensor]) -> Tensor | None:
     return torch.stack(parts).sum() if parts else None
 
 
-def _compare(result: Result, expected: Result, where: str) -> bool:
+def _compare(result: Outputs, expected: Outputs, where: str) -> bool:
     """Whether results are equal; an error if they are further apart than rounding."""
     for name in expected:
         # It may make no difference to the example, yet to others: one that clips what is large, say.
@@ -119,7 +119,7 @@ def _is_close(value: Tensor, expected: Tensor, scale: float) -> bool:
     return finite and _norm(value.double() - expected.double()) <= ROUNDING * scale
 
 
-def _scale(results: Result, name: str) -> float:
+def _scale(results: Outputs, name: str) -> float:
     """The size of the largest result of a kind: a gradient that should be zero is all rounding."""
     kind = name.split(maxsplit=1)[0]
     return max(_norm(v) for n, v in results.items() if v is not None and n.split()[0] == kind)

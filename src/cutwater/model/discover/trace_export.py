@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.rebuild import rebuild
-from cutwater.model.discover.recorded_outputs import recall
+from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
 from cutwater.model.graph.nested import tensors_in
 
@@ -41,11 +41,11 @@ def trace_export(
     example = examples[0].with_batch(max(examples[0].batch, 2))
     before = outside_state()
     try:
-        recalled = recall(module, blocks, examples, training)
+        recalled = record_calls(module, blocks, examples, training)
     except Exception:
         recalled = {}  # without contents the model may not run, yet it may well be traced
     with untouched(module), in_mode(module, training), opaque(module, blocks, recalled) as calls:
-        entry, outputs = _entry(module, example, unseen)
+        entry, outputs = _flattened(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
         with _quietly():
             exported = export(entry, example.values, dynamic_shapes=shapes, strict=False)
@@ -62,11 +62,11 @@ def trace_export_unseen(
     return trace_export(module, examples, blocks, training, unseen=True)
 
 
-def _entry(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:
+def _flattened(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:
     """A module that takes the inputs in order and returns the output's tensors; the list gets the output."""
     outputs: list[Any] = []
 
-    class Entry(nn.Module):
+    class Flattened(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.training = model.training
@@ -77,7 +77,7 @@ def _entry(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module,
                 outputs.append(example.call(self.model, inputs))
             return tuple(tensors_in(outputs[-1]))
 
-    return Entry(), outputs
+    return Flattened(), outputs
 
 
 class _KnownComparisons(TorchFunctionMode):

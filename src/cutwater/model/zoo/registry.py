@@ -16,7 +16,7 @@ Builder = Callable[..., nn.Module]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooModel:
     """One model of the zoo."""
 
     builder: Builder
@@ -24,17 +24,17 @@ class Entry:
     """What a sample holds: "floats" or "tokens"."""
 
 
-_ENTRIES: Mapping[str, Entry] = {
-    "cnn": Entry(small.cnn),
-    "efficientnet_v2_l": Entry(efficientnet.efficientnet_v2_l),
-    "efficientnet_v2_m": Entry(efficientnet.efficientnet_v2_m),
-    "efficientnet_v2_s": Entry(efficientnet.efficientnet_v2_s),
-    "mlp": Entry(small.mlp),
-    "resnet18": Entry(resnet.resnet18),
-    "resnet34": Entry(resnet.resnet34),
-    "resnet50": Entry(resnet.resnet50),
-    "text_transformer": Entry(transformers.text_transformer, kind="tokens"),
-    "vit_tiny": Entry(transformers.vit_tiny),
+_ENTRIES: Mapping[str, ZooModel] = {
+    "cnn": ZooModel(small.cnn),
+    "efficientnet_v2_l": ZooModel(efficientnet.efficientnet_v2_l),
+    "efficientnet_v2_m": ZooModel(efficientnet.efficientnet_v2_m),
+    "efficientnet_v2_s": ZooModel(efficientnet.efficientnet_v2_s),
+    "mlp": ZooModel(small.mlp),
+    "resnet18": ZooModel(resnet.resnet18),
+    "resnet34": ZooModel(resnet.resnet34),
+    "resnet50": ZooModel(resnet.resnet50),
+    "text_transformer": ZooModel(transformers.text_transformer, kind="tokens"),
+    "vit_tiny": ZooModel(transformers.vit_tiny),
 }
 
 
@@ -85,7 +85,7 @@ def example_input(
     return inputs.draw(spec, kind, batch, vocabulary, device)
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> ZooModel:
     if name not in _ENTRIES:
         raise ModelError(
             f"there is no model {name!r}; {suggest(name, _ENTRIES)}; your own is 'package.module:function'"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutwater.base.arrays import Floats
 from cutwater.execute.local import Tick
-from cutwater.plan.fleet import Floats
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import MODEL

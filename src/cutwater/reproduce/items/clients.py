@@ -28,7 +28,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Round:
+class PlannedRound:
     """A round under one planner."""
 
     planner: str
@@ -58,9 +58,9 @@ class Clients:
 
     names: tuple[str, ...]
     layers: int
-    fedavg: Round
-    alternating: Round
-    exact: Round
+    fedavg: PlannedRound
+    alternating: PlannedRound
+    exact: PlannedRound
 
     @property
     def quickest_is_whole(self) -> bool:
@@ -71,9 +71,9 @@ class Clients:
         return whole <= min(seconds for seconds, share in pairs if share)
 
 
-def as_round(plan: Plan) -> Round:
+def as_round(plan: Plan) -> PlannedRound:
     """What the figure needs of a plan."""
-    return Round(
+    return PlannedRound(
         planner=plan.planner,
         latency=plan.latency,
         outcome=plan.outcome,
@@ -119,7 +119,7 @@ def draw(values: Clients) -> "Figure":
     return figure
 
 
-def stack(axes: "Axes", round_: Round, layers: int) -> None:
+def stack(axes: "Axes", round_: PlannedRound, layers: int) -> None:
     """A bar for each client, stacked by kind of time; split ones carry their cut."""
     place = np.arange(len(round_.cuts))
     floor = np.zeros(len(place))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutwater.base.arrays import Floats
 from cutwater.plan.alternating import fitted_cuts, stationary_cut
-from cutwater.plan.fleet import Floats
 from cutwater.plan.latency import session_phases
 from cutwater.profile.fit import fit
 from cutwater.report.figures import GROUP_COLOURS, PLANNER_COLOURS

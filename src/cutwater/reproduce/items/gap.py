@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.plan.fleet import Fleet, Floats
+from cutwater.base.arrays import Floats
+from cutwater.plan.fleet import Fleet
 from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.report.figures import PLANNER_COLOURS

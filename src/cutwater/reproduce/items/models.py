@@ -56,7 +56,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Study:
+class ModelFits:
     """One model: its true amounts and curves (each as a part of the largest true amount), and the cost."""
 
     label: str
@@ -96,7 +96,7 @@ class Study:
 class Models:
     """All models."""
 
-    studies: tuple[Study, ...]
+    studies: tuple[ModelFits, ...]
 
 
 @cache
@@ -114,7 +114,7 @@ def run(settings: Settings, context: Context) -> Models:
     return Models(tuple(studies))
 
 
-def study(model: Model, links: tuple[int, ...]) -> Study:
+def study(model: Model, links: tuple[int, ...]) -> ModelFits:
     """Fit one model's curves and plan the ten clients on them, for every speed of their links."""
     profile = exact_profile(model)
     curves, cuts = fit(profile), np.arange(1, len(profile) + 1)
@@ -127,7 +127,7 @@ def study(model: Model, links: tuple[int, ...]) -> Study:
     problem = ten().replace(profile=profile)
     rounds = np.array([_round(problem, speed) for speed in links])
     optimum = rounds[:, 1]
-    return Study(
+    return ModelFits(
         label=model.label,
         layers=len(profile),
         r2_model=curves.r2_model,
@@ -179,7 +179,7 @@ def draw(values: Models) -> "Figure":
     return figure
 
 
-def _curve(axes: "Axes", one: Study, column: int, r2: float) -> None:
+def _curve(axes: "Axes", one: ModelFits, column: int, r2: float) -> None:
     cuts = np.arange(1, one.layers + 1)
     axes.plot(cuts, one.true[column], "o", color=TRUE, markersize=1.8)
     axes.plot(cuts, one.fitted[column], color=CURVE, linewidth=1.1)

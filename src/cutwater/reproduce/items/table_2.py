@@ -15,7 +15,7 @@ AS_PRINTED = 1.5e-4
 
 
 @dataclass(frozen=True)
-class Row:
+class FittedCurve:
     """One coefficient of the table."""
 
     name: str
@@ -25,28 +25,28 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class CurveFits:
     """The table."""
 
     model: str
-    rows: tuple[Row, ...]
+    rows: tuple[FittedCurve, ...]
 
 
-def run(settings: CurveSettings, _: Context) -> Table:
+def run(settings: CurveSettings, _: Context) -> CurveFits:
     """R of each curve (Sec. VI-A)."""
     profile, fit = counted(settings)
-    return Table(
+    return CurveFits(
         profile.model,
         (
-            Row("client-side model", "α·l²", 0.9482, fit.r2_model),
-            Row("client's load", "β·l·(1+κ)", 0.9659, fit.r2_compute),
-            Row("smashed data", "γ1/(l+γ2)", 0.9065, fit.r2_smashed),
+            FittedCurve("client-side model", "α·l²", 0.9482, fit.r2_model),
+            FittedCurve("client's load", "β·l·(1+κ)", 0.9659, fit.r2_compute),
+            FittedCurve("smashed data", "γ1/(l+γ2)", 0.9065, fit.r2_smashed),
         ),
     )
 
 
 @styled
-def draw(table: Table) -> "Figure":
+def draw(table: CurveFits) -> "Figure":
     """The table as dots on a scale."""
     figure, (axes,) = panels(1.65)
     for place, row in enumerate(table.rows):
@@ -69,13 +69,13 @@ def draw(table: Table) -> "Figure":
     return figure
 
 
-def reading(table: Table) -> str:
+def reading(table: CurveFits) -> str:
     """What to see."""
     worst = max(abs(row.ours - row.paper) for row in table.rows)
     return f"All three coefficients are the paper's to within {worst:.5f}."
 
 
-def claims(table: Table) -> list[Claim]:
+def claims(table: CurveFits) -> list[Claim]:
     """Each coefficient."""
     found = [
         Claim(

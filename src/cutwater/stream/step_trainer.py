@@ -54,7 +54,7 @@ class SessionRecord:
     """Why it did not finish, if it did not."""
 
 
-class Trainer(Protocol):
+class StepTrainer(Protocol):
     """Trains the server's halves of all sessions; called in the server's event loop."""
 
     async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutwater.base.errors import RunError
-from cutwater.federate.description import described
+from cutwater.federate.fingerprint import described
 
 
 class Weighted:
