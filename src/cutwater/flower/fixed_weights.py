@@ -31,7 +31,7 @@ class FixedWeights:
     def keep(self, name: str, tensor: Tensor, digest: str) -> None:
         """Take in a tensor that was sent, if it is the one that was announced."""
         if weights_sha256({name: tensor}) != digest:
-            raise EngineError(f"the weights {name!r} that were sent are not those that were announced")
+            raise EngineError(f"the weights {name!r} arrived with another digest than the order has")
         path = self.folder / digest
         if not path.exists():
             # A device whose disk is full trains all the same; it will be sent the weights again.
