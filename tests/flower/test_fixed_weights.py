@@ -124,7 +124,7 @@ def test_what_is_held_is_checked_to_the_last_bit(tmp_path):
 
 
 def test_what_is_sent_must_be_what_was_announced(tmp_path):
-    with pytest.raises(EngineError, match="are not those that were announced"):
+    with pytest.raises(EngineError, match="arrived with another digest than the order has"):
         FixedWeights(tmp_path).keep("w", torch.zeros(3), "0" * 64)
     assert not list(tmp_path.iterdir())
 

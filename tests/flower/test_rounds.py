@@ -294,7 +294,7 @@ def _old_ticket(given):
     [
         (_old_order, "round 1 is over for client 'watch'"),
         (_old_answer, "round and client .*, 1, 'watch'"),
-        (_old_ticket, "not over, though it says so"),
+        (_old_ticket, "the server has not seen the session end"),
     ],
 )
 def test_an_order_a_ticket_or_an_answer_of_an_old_round_counts_for_nothing_in_the_next(

@@ -132,7 +132,7 @@ def test_a_forward_that_holds_for_one_batch_size_only_is_refused():
         def forward(self, x):
             return self.head(x) if x.shape[0] > 8 else super().forward(x)
 
-    with pytest.raises(ModelError, match="does otherwise for batches"):
+    with pytest.raises(ModelError, match="takes another way for batches"):
         cutwater.layered(Baked(), VECTORS)
 
 

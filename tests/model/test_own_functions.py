@@ -70,7 +70,7 @@ def test_a_function_between_blocks_is_kept_or_the_model_is_refused_by_its_name(m
     module, x = model(), torch.randn(4, 6)
     if not seen:
         with pytest.raises(
-            ModelError, match=r"backward of (RoundStraight|Clipped).* is lost .*layers="
+            ModelError, match=r"loses the .*backward of (RoundStraight|Clipped).*layers="
         ) as refused:
             layered(module, x)
         assert "\n" not in str(refused.value)

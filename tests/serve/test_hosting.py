@@ -97,7 +97,7 @@ def test_a_session_that_failed_leaves_nothing(study, hosting):
     hosting.expect("s1", task(1), 1e6, study.initial)
     step(hosting, session(1), 0, smashed, labels)
     own_loop.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
-    with pytest.raises(EngineError, match="nothing"):
+    with pytest.raises(EngineError, match="no trained half of session"):
         hosting.collect("s1")
     assert hosting.open == 0
 
@@ -296,7 +296,7 @@ def test_an_update_that_fails_fails_its_session(study, hosting, monkeypatch, end
     with pytest.raises(EngineError, match="out of memory"):
         own_loop.run(doing[end]())
     own_loop.run(hosting.closed(session(1), record(session(1), RefusedError(Status.ABORTED, "gone"))))
-    with pytest.raises(EngineError, match="nothing"):
+    with pytest.raises(EngineError, match="no trained half of session"):
         hosting.collect("s1")
     assert hosting._shares.report() == ()
 

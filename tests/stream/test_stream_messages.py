@@ -84,13 +84,13 @@ def test_a_tensor_that_lies_in_pieces_is_sent_as_it_reads() -> None:
 
 
 @given(st.integers(0, 20), st.integers(0, 3))
-def test_an_outline_has_one_spelling(name_length: int, scalars: int) -> None:
+def test_an_outline_is_read_only_as_it_would_be_written(name_length: int, scalars: int) -> None:
     heads = [TensorHead("n" * (name_length + 1), torch.float32, (2, 3))]
     outline = Outline.of(heads, [f"s{k}" for k in range(scalars)])
     assert (PREFIX + len(outline.head([0.0] * scalars))) % 16 == 0
     assert read_outline(outline.written).heads == tuple(heads)
     longer = len(outline.written) - 2 + 16
-    with pytest.raises(RefusedError, match="another"):
+    with pytest.raises(RefusedError, match="not written as this release writes it"):
         read_outline(longer.to_bytes(2, "little") + outline.written[2:] + bytes(16))
 
 
@@ -223,8 +223,8 @@ def test_what_the_plan_expects_is_accepted() -> None:
         ([GOOD[1], GOOD[0]], "in this order"),
         ([GOOD[0]], "were expected"),
         ([], "were expected"),
-        ([SMALL[0], SMALL[0]], "a name twice"),
-        ([SMALL[0], SMALL[1], SMALL[1]], "a name twice"),
+        ([SMALL[0], SMALL[0]], "a name of its own"),
+        ([SMALL[0], SMALL[1], SMALL[1]], "a name of its own"),
         ([("smashed.0", torch.int32, (4, 3, 2)), GOOD[1]], "type torch.int32"),
         ([("smashed.0", F32, (4, 3, 1)), GOOD[1]], "shape"),
         ([("smashed.0", F32, (4, 1, 2)), GOOD[1]], "shape"),
@@ -252,13 +252,13 @@ OUTLINE = Outline.of([TensorHead(*head) for head in GOOD], ())
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (forged(SMALL, bytes(150)), "are outlined"),
-        (forged(GOOD, bytes(10)), "are outlined"),
+        (forged(SMALL, bytes(150)), "the tensors listed have"),
+        (forged(GOOD, bytes(10)), "the tensors listed have"),
         (forged(GOOD, bytes(161), total=160), "more than the 160 bytes"),
-        (forged(GOOD, offset=5), "begins at byte 5"),
+        (forged(GOOD, offset=5), "begins at byte 5 of the payload, but must at 0"),
         (forged(GOOD, kind=FrameKind.REPLY), "REPLY is not expected"),
         (forged([], kind=FrameKind.WELCOME), "WELCOME is not expected"),
-        (forged(GOOD, head=b""), "less than any"),
+        (forged(GOOD, head=b""), "0 bytes, but needs at least"),
         (forged(GOOD, head=b"\xff\xff\x01"), "middle of a field"),
         (forged(GOOD, head=OUTLINE.head(()) + bytes(8)), "8 bytes for 0 scalars"),
         (forged(GOOD, head=b"\x04\x00\x01\x01a\x63"), "middle of a field"),

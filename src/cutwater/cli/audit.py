@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import print_json, results_table
 from cutwater.cli.rounds import plan_error_text, say_notes
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ def line(each: "Round") -> str:
 
 
 def _table(each: "Round") -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Client", no_wrap=True)
-    for title in ("Cut", "Session", *GROUPS, "Share", "Messages"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", "Messages"))
     for client in each.clients:
         if client.done:
             table.add_row(*_row(client))

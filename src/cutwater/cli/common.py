@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleDimensions
@@ -57,6 +58,16 @@ out = _Out(highlight=False, emoji=False)
 """Results for people."""
 err = Console(stderr=True, highlight=False, emoji=False)
 """Progress and complaints: never mixed into results."""
+
+
+def results_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """An empty table of results: columns of text, then columns of numbers."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for title in texts:
+        table.add_column(title, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 def print_json(data: Any) -> None:

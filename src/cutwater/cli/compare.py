@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cutwater.base.errors import PlanError
 from cutwater.base.units import show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress
+from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
@@ -108,10 +107,7 @@ def _sharing(plan: "Plan") -> int:
 
 
 def _show(entries: list[PlannerResult], clients: int) -> None:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Planner", no_wrap=True)
-    for title in ("Round", "Above optimum", "Sharing", "Planned in"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(["Planner"], ("Round", "Above optimum", "Sharing", "Planned in"))
     table.add_column("")
     for entry in entries:
         if entry.latency is not None and entry.planning_seconds is not None:

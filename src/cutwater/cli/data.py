@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
 
-from cutwater.cli.common import err, print_json
+from cutwater.cli.common import err, print_json, results_table
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import MOST, Json, ScenarioFile
 
@@ -46,10 +45,9 @@ def data(scenario: ScenarioFile, *, json_: Json = False) -> None:
 
 
 def _show(source: "Data", held: "Partition", rows: "list[ClientSamples]") -> None:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Client", no_wrap=True)
-    for title in ("Train", "Test", *(str(label) for label in range(len(rows[0].classes)))):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(
+        ["Client"], ("Train", "Test", *(str(label) for label in range(len(rows[0].classes))))
+    )
     for row in rows[:MOST]:
         counts = (f"{count:,}" if count else "·" for count in row.classes)
         table.add_row(escape(row.client), f"{row.train:,}", f"{row.test:,}", *counts)

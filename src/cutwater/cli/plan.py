@@ -11,7 +11,7 @@ from cutwater.base.errors import PlanError
 from cutwater.base.jsonfile import write_json
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, read_option
+from cutwater.cli.common import print_json, read_option, results_table
 
 if TYPE_CHECKING:
     from cutwater.plan.value import ClientPlan, Plan
@@ -74,11 +74,9 @@ def _show(plan: "Plan") -> None:
 
 
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("Client", "Mode"):
-        table.add_column(title, no_wrap=True)
-    for title in ("Cut", "Share", "Latency", "Client", "Server", "Smashed", "Model"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(
+        ("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Server", "Smashed", "Model")
+    )
     for row in rows:
         split = row.mode == "split"
         phases = row.phases

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.cli.common import err, out, print_json, progress
+from cutwater.cli.common import err, out, print_json, progress, results_table
 
 
 def reproduce(
@@ -64,7 +64,7 @@ def _item(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(claims: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = results_table(())
     for title in ("", "Claim", "Paper", "Here"):
         table.add_column(title, overflow="fold")
     for claim in claims:

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import print_json, results_table
 from cutwater.cli.plan import Json
 from cutwater.cli.rounds import percent, say_notes
 
@@ -79,11 +78,9 @@ def _labels(paths: list[Path]) -> list[str]:
 
 def _show(labels: list[str], found: "Comparison") -> None:
     to = f"To {percent(found.accuracy)}" if found.accuracy is not None else "To accuracy"
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("Run", "Planner"):
-        table.add_column(title, no_wrap=True)
-    for title in ("Rounds", "Accuracy", "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(
+        ("Run", "Planner"), ("Rounds", "Accuracy", "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits")
+    )
     for place, row in enumerate(found.runs):
         result = row.summary
         table.add_row(

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.base.errors import ScenarioError, suggest
-from cutwater.cli.common import complain, print_json
+from cutwater.cli.common import complain, print_json, results_table
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import Json
 
@@ -71,8 +71,7 @@ def _check(path: Path, *, as_json: bool) -> None:
 
 
 def _table(rows: "list[KeyRow]") -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Key", no_wrap=True)
+    table = results_table(["Key"])
     for title in ("Default", "Allowed", "Meaning"):
         table.add_column(title, overflow="fold")
     for row in rows:

@@ -14,7 +14,7 @@ from cutwater.base.errors import CutwaterError, PlanError, ScenarioError, UnitEr
 from cutwater.base.kinds import Whole
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress
+from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
@@ -159,10 +159,7 @@ def run_sweep(
 
 
 def _table(axis: Axis, values: list[float], latencies: dict[str, list[float | None]]) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(axis.name.capitalize(), justify="right", no_wrap=True)
-    for name in latencies:
-        table.add_column(escape(name), justify="right", no_wrap=True)
+    table = results_table((), (axis.name.capitalize(), *map(escape, latencies)))
     for i, value in enumerate(values):
         row = ("-" if (one := seconds[i]) is None else show_seconds(one) for seconds in latencies.values())
         table.add_row(axis.show(value), *row)

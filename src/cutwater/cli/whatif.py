@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cutwater.base.errors import PlanError, suggest
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress
+from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
@@ -64,10 +63,7 @@ def whatif(
 def _show(plan: "Plan", changes: "list[Change]") -> None:
     console.print(f"A round takes {show_seconds(plan.latency)} at the optimum. What would be worth how much:")
     helpful = [change for change in changes if change.saved > 1e-9 * plan.latency]
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Change", no_wrap=True)
-    for title in ("Saves", "Round"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = results_table(["Change"], ("Saves", "Round"))
     for change in helpful[:MOST]:
         table.add_row(escape(_name(change)), show_seconds(change.saved), show_seconds(change.latency))
     console.print(table)

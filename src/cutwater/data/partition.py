@@ -56,7 +56,10 @@ class Partition:
             if column.ndim != 1 or not len(column) or column.dtype.kind not in "iu":
                 raise DataError(f"client {client!r} must hold a list of positions in the training set")
         if not columns or not 0 <= local_test < 1:
-            raise DataError("a partition needs a client, and a local_test of at least 0 and below 1")
+            raise DataError(
+                f"a partition has {len(columns)} clients and local_test {local_test}, but needs a client and "
+                "a local_test of at least 0 and below 1"
+            )
         order = np.clip(np.concatenate(columns), -1, 2**31 - 1).astype(np.int32)
         return cls("own", tuple(held), order, np.cumsum([*map(len, columns)]), float(local_test), seed)
 
@@ -69,7 +72,8 @@ class Partition:
         for client, said, held in zip(clients, samples, np.diff(self.ends, prepend=0), strict=True):
             if said != held:
                 raise DataError(
-                    f"client {client!r} has samples {said}, but the partition gives it {held}: say so"
+                    f"client {client!r} has samples {said}, but the partition gives it {held}: set "
+                    f"samples = {held}"
                 )
         if self.order.min() < 0 or self.order.max() >= total:
             wrong = int(self.order.min() if self.order.min() < 0 else self.order.max())

@@ -31,7 +31,7 @@ class LocalTrainer:
             raise EngineError(f"workers is {workers}, but must be 1 or more, a whole number")
         device = next((tensor.device.type for tensor in job.model.module.state_dict().values()), "cpu")
         if workers > 1 and device != "cpu":
-            raise EngineError(f"workers is {workers}, but a model on {device} has one: set workers to 1")
+            raise EngineError(f"workers is {workers}, but on {device} only one can train: set workers to 1")
         self.job, self.test = job, test
         self.pool = Workers(job, test, workers) if workers > 1 else None
 

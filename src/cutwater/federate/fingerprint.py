@@ -1,7 +1,7 @@
 """What the results of a study follow from, as digests: a run goes on only where all of them are the same.
 
 Nothing is run for it. A function is known by its name and by the values that it carries: its defaults and
-what it closes over. Neither its code nor a model's is looked at: to mend a word in it must not end a run.
+what it closes over. Its code is not looked at, nor is a model's: mending a word in it must not end a run.
 """
 
 import json

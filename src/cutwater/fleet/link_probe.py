@@ -162,7 +162,7 @@ def _receive(line: ssl.SSLSocket, count: int) -> bytes:
     while count > 0:
         part = line.recv(count)
         if not part:
-            raise EngineError("the other end hung up")
+            raise EngineError(f"the other end closed the connection {count} bytes too early")
         parts.append(part)
         count -= len(part)
     return b"".join(parts)

@@ -31,7 +31,7 @@ class FixedWeights:
     def keep(self, name: str, tensor: Tensor, digest: str) -> bool:
         """Take in a tensor that was sent, if it is the one that was announced; whether it is held now."""
         if weights_sha256({name: tensor}) != digest:
-            raise EngineError(f"the weights {name!r} that were sent are not those that were announced")
+            raise EngineError(f"the weights {name!r} arrived with another digest than the order has")
         try:
             write_atomically(self.folder / digest, raw_bytes(tensor).numpy().tobytes())
         except FileFormatError:

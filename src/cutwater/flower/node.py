@@ -51,7 +51,7 @@ def answer(
     if not own and order.fingerprint != identity(study, settings):
         raise RunError("the node's scenario is not the server's: install the same app and data on both")
     if not 1 <= task.cut <= len(study.model):
-        raise RunError(f"the order has cut {task.cut}, but the model {len(study.model)} layers")
+        raise RunError(f"the order has cut {task.cut}, but the model has cuts 1 to {len(study.model)}")
     meter.device = emulated(study, task) if settings.emulate else None
     meter.seconds["setup"] = meter.clock() - began
     with blamed_on(task):
@@ -80,7 +80,10 @@ def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> tuple[dict
     wanted = [*mine.every_round, *(name for name in mine.fixed if name not in held)]
     sent = wire.unpack(record, {name: like[name] for name in wanted})
     if set(order.fixed) != set(mine.fixed):
-        raise EngineError("the order tells of other fixed weights than the client's layers have")
+        odd = sorted(set(order.fixed) ^ set(mine.fixed))[0]
+        raise EngineError(
+            f"order and model differ in the fixed weights {odd!r}: install the same app on both sides"
+        )
     if not mine.fixed:
         return mine.completed(sent, {}), True
     store = FixedWeights()

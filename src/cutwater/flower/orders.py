@@ -84,7 +84,9 @@ class OrderBook:
         try:
             record = self._stream.wait(ticket, timeout=_SETTLE)
         except TimeoutError:
-            raise EngineError("its session is not over, though it says so") from None
+            raise EngineError(
+                "it reports a finished session, but the server has not seen the session end"
+            ) from None
         if record.failure is not None:
             raise EngineError(f"its session failed: {record.failure}")
         if record.steps != steps:

@@ -52,7 +52,9 @@ class Layered:
     def __post_init__(self) -> None:
         for program in (self.train_program, self.eval_program):
             if program.depth != len(self.layers):
-                raise ModelError(f"the model has {len(self.layers)} layers, but its program {program.depth}")
+                raise ModelError(
+                    f"the model has {len(self.layers)} layers, but its program has {program.depth}"
+                )
 
     def __len__(self) -> int:
         """L."""

@@ -114,7 +114,9 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
     middle = _now(clock)
     learning = [value for value in tensors(output) if value.requires_grad]
     if not learning:
-        raise ModelError("its output carries no gradient, so there is no backward pass to time")
+        raise ModelError(
+            "no output of the model has a gradient, so no backward pass can be timed: let a parameter learn"
+        )
     torch.autograd.backward(learning, [torch.ones_like(value) for value in learning])
     return middle - start, _now(clock) - middle
 

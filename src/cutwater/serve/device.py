@@ -56,7 +56,8 @@ def run_at_device(
     meter.carry("model_download", down, up=False)
     whole = task.cut == len(job.model)
     if whole != (ticket is None):
-        raise EngineError(f"cut {task.cut} comes {'with' if whole else 'without'} a ticket for the stream")
+        needed = "needs no ticket for the stream, but has one" if whole else "needs a ticket for the stream"
+        raise EngineError(f"the order for cut {task.cut} {needed}: do server and node run the same release?")
     session: AbstractContextManager[StreamClient | None] = nullcontext()
     if ticket is not None:
         session = StreamClient(ticket, expectation(study, task), client=task.client)

@@ -116,7 +116,9 @@ class Hosting:
         """What a session that is over has left; asked for once."""
         trained = self._done.pop(session, None)
         if trained is None:
-            raise EngineError("the session has left nothing at the server")
+            raise EngineError(
+                f"the server has no trained half of session {session}: it failed, has not ended, or was collected before"
+            )
         return trained
 
     def forget(self, session: str) -> None:

@@ -162,9 +162,11 @@ class HostedSession:
         try:
             packed = self._packer.pack(FrameKind.REPLY, number, result.gradients, scalars)
         except RefusedError as refusal:
-            raise TypeError(f"the server's half gave what is not expected: {refusal.reason}") from refusal
+            raise TypeError(
+                f"the gradients of the server's half can't be sent: {refusal.reason}"
+            ) from refusal
         if any(gradient.shape[0] != rows for gradient in result.gradients):
-            raise TypeError(f"the server's half gave gradients for another mini-batch than {rows}")
+            raise TypeError(f"the server's half gave gradients of another number of samples than {rows}")
         if not all(map(math.isfinite, scalars.values())):
             raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
         return packed

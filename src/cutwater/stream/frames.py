@@ -106,7 +106,8 @@ def unseal(message: bytes) -> Frame:
     head += PREFIX
     if kind not in _KINDS or head > len(message):
         raise invalid(
-            f"the frame of kind {kind} has a head to byte {head} of {len(message)}: it makes no sense"
+            f"the frame of {len(message)} bytes has kind {kind} and a head up to byte {head}, but kinds are "
+            f"{min(_KINDS)} to {max(_KINDS)} and a head ends within its frame"
         )
     return Frame(_KINDS[kind], step, total, offset, view[PREFIX:head], view[head:])
 

@@ -89,7 +89,7 @@ def _name(name: str) -> bytes:
 def split_head(head: bytes) -> tuple[bytes, bytes]:
     """The outline of a head, with its length, and the values of its scalars."""
     if len(head) < _LENGTH.size:
-        raise invalid(f"the head has {len(head)} bytes, which is less than any")
+        raise invalid(f"the head has {len(head)} bytes, but needs at least {_LENGTH.size}")
     end = _LENGTH.size + int(_LENGTH.unpack_from(head)[0])
     return head[:end], head[end:]
 
@@ -105,7 +105,9 @@ def read_outline(written: bytes) -> Outline:
         raise invalid(f"the outline names a scalar twice, or more than {MAX_SCALARS} of them")
     outline = Outline.of(heads, scalars)
     if outline.written != written:
-        raise invalid("the outline has one spelling, and this is another")
+        raise invalid(
+            f"the outline of {len(written)} bytes is not written as this release writes it: update one end"
+        )
     return outline
 
 

@@ -183,7 +183,9 @@ class Assembler:
         if gate is None:
             raise invalid(f"a {frame.kind.name} is not expected here")
         if frame.offset != 0:
-            raise invalid(f"the message begins at byte {frame.offset} of its payload")
+            raise invalid(
+                f"the first frame of a message begins at byte {frame.offset} of the payload, but must at 0"
+            )
         if frame.total > gate.most:
             raise RefusedError(
                 Status.RESOURCE_EXHAUSTED,
@@ -192,7 +194,9 @@ class Assembler:
         written, values = split_head(bytes(frame.head))
         outline = self._known.get((frame.kind, written)) or self._learn(frame.kind, gate, written)
         if outline.total != frame.total:
-            raise invalid(f"{frame.total} bytes of payload are announced, but {outline.total} are outlined")
+            raise invalid(
+                f"{frame.total} bytes of payload are announced, but the tensors listed have {outline.total}"
+            )
         self._scalars = read_scalars(outline, values) if outline.scalars or values else {}
         self._outline, self._filled, self._first = outline, 0, frame
         ahead, self._ahead = self._ahead, None
@@ -213,7 +217,7 @@ class Assembler:
 
     def _continue(self, first: Frame, frame: Frame) -> None:
         if (frame.kind, frame.step, frame.total) != (first.kind, first.step, first.total) or frame.head:
-            raise invalid("the frame does not go on with the message before it")
+            raise invalid("the frame belongs to another message, but the one before it is not complete")
         if frame.offset != self._filled or not frame.part:
             raise invalid(f"the frame goes on at byte {frame.offset}, but byte {self._filled} is next")
 

@@ -93,7 +93,7 @@ def check_heads(heads: Sequence[TensorHead], specs: Sequence[TensorSpec], rows: 
     """Refuse tensors that are not exactly the expected ones; they agree on one mini-batch within ``rows``."""
     names, wanted = [head.name for head in heads], [spec.name for spec in specs]
     if len(set(names)) != len(names):
-        raise invalid(f"the tensors {names} have a name twice")
+        raise invalid(f"the tensors are {names}, but each must have a name of its own")
     if names != wanted:
         raise invalid(f"the tensors are {names}, but {wanted} were expected, in this order")
     for head, spec in zip(heads, specs, strict=True):

@@ -54,7 +54,7 @@ def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:
     """What may come a moment later: the curve with its knee, the planners side by side, the layers' names."""
     if not 0 < least < most <= least * WIDEST:
         raise ScenarioError(
-            f"a curve from {least:g} to {most:g} FLOPS makes no sense: give a low and a high end"
+            f"a curve from {least:g} to {most:g} FLOPS is none: give a low end above 0 and a higher high end"
         )
     problem = asked.problem
     computes = np.geomspace(least, most, POINTS if len(problem) <= MANY else FEW_POINTS).tolist()

@@ -115,7 +115,7 @@ class Site:
     def _scenario(self, body: Any, _request: Request) -> Response:
         content = body.get("toml") if isinstance(body, dict) else None
         if not isinstance(content, str):
-            raise ScenarioError("a scenario is needed as text, {toml: …}")
+            raise ScenarioError('the request has no scenario: send it as text, {"toml": …}')
         return JSONResponse(from_toml(content, self.catalogue))
 
     def _export(self, body: Any, request: Request) -> Response:

@@ -253,7 +253,9 @@ def _as_json(sections: Mapping[str, Any]) -> Any:
     try:
         return json.loads(json.dumps(sections, default=str, allow_nan=False))
     except ValueError as error:
-        raise ScenarioError("the scenario holds a number that is infinite or none: leave it out") from error
+        raise ScenarioError(
+            "the scenario holds inf or nan, which a page can't carry: write a finite number"
+        ) from error
 
 
 def export_toml(asked: Asked, catalogue: Catalogue) -> str:

@@ -96,7 +96,7 @@ class Recorder:
         seen = self.recalled.get(call.target, ()) if isinstance(call.target, str) else ()
         earlier = sum(other.target == call.target for other in self.calls[:number])
         if earlier >= len(seen) or not tensors:
-            raise UnknownOutputError("there was no such call")
+            raise UnknownOutputError("the real runs have no such call of the block")
         return seen[earlier].like(tensors)
 
 

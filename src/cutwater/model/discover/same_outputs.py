@@ -87,7 +87,9 @@ def _compare(result: Outputs, expected: Outputs, where: str) -> bool:
     for name in expected:
         # It may make no difference to the example, yet to others: one that clips what is large, say.
         if name.startswith(_OWN) and result.get(name) != expected[name]:
-            raise MismatchError(f"the {name}, an autograd function of its own, is lost {where}")
+            raise MismatchError(
+                f"the traced forward loses the {name}, an autograd function of the model, {where}"
+            )
     if result.keys() != expected.keys():
         raise MismatchError(f"the traced forward returns something else {where}")
     exact = True

@@ -150,5 +150,5 @@ def _check_batch(exported: ExportedProgram, example: Example) -> None:
         limits = exported.range_constraints.get(size.node.expr)
         if limits is not None and (limits.lower > 2 or limits.upper < 1_000_000_000):
             raise RuntimeError(
-                f"the forward does otherwise for batches beyond {limits.lower}..{limits.upper}"
+                f"the forward takes another way for batches outside {limits.lower} to {limits.upper}"
             )
