@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.base.errors import PlanError, ScenarioError, UnitError
-from cutwater.base.kinds import Choice, Flag, Kind, Many, Number, Quantity, Table, Text, Whole, shown
-from cutwater.base.schema import Field, Record, Schema, Told, check, described, read, schema_of
+from cutwater.base.kinds import Choice, Flag, Kind, Many, Number, Quantity, Table, Text, Whole, quote
+from cutwater.base.schema import Field, Nested, Schema, Told, check, described, read, schema_of
 
 
 @described("[box]", ScenarioError, either=((("all",), ("wide", "high")),), instead={"deep": "it is flat"})
@@ -104,7 +104,7 @@ KINDS: dict[str, tuple[Kind, object]] = {
     "size": (Quantity(above=0, per="size"), "512 MB"),
     "table": (Table(), {"a": 1}),
     "list": (Many(Text()), ["a", "b"]),
-    "record": (Record(Schema("", ScenarioError, (Field("a", Whole(1), "a number"),))), {"a": 1}),
+    "record": (Nested(Schema("", ScenarioError, (Field("a", Whole(1), "a number"),))), {"a": 1}),
 }
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
@@ -177,12 +177,12 @@ def test_numpys_numbers_are_numbers_and_true_is_none():
 
 
 def test_a_value_is_quoted_from_its_beginning():
-    assert shown("a" * 100) == repr("a" * 100)[:60] + "…"
-    assert shown(10**5000).startswith("0x")
+    assert quote("a" * 100) == repr("a" * 100)[:60] + "…"
+    assert quote(10**5000).startswith("0x")
 
 
 def test_the_mistakes_of_a_table_inside_a_table_name_their_place():
-    schema = Schema("the list", ScenarioError, (Field("rows", Many(Record(Box)), "boxes"),))
+    schema = Schema("the list", ScenarioError, (Field("rows", Many(Nested(Box)), "boxes"),))
     assert schema.read({"rows": [GOOD]}) == {"rows": (read(Box, GOOD),)}
     with pytest.raises(ScenarioError, match=r"^the list rows\[1\] count is 0, but must be"):
         schema.read({"rows": [GOOD, GOOD | {"count": 0}]})

@@ -7,6 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutwater.base.text import shown
 from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
@@ -70,8 +71,6 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _labels(paths: list[Path]) -> list[str]:
     """Each folder's name, or as much of its path as tells it from the others."""
-    from cutwater.runs.confined import shown
-
     names = [path.resolve().name for path in paths]
     pairs = zip(paths, names, strict=True)
     return [shown(name if names.count(name) == 1 else str(path)) for path, name in pairs]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import FileFormatError, ModelError
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Many, Number, Text, Whole
-from cutwater.base.schema import Record, described, read
+from cutwater.base.schema import Nested, described, read
 
 FORMAT = "cutwater.profile"
 VERSION = 1
@@ -78,7 +78,7 @@ class Profile:
     kappa: Annotated[float, _AMOUNT, "κ: backward over forward FLOPs of the whole model"]
     batch_size: Annotated[int, Whole(1), "the batch size that client_memory_bits is for"]
     optimizer: Annotated[str, Text(empty=True), "the optimizer whose state client_memory_bits holds"]
-    cuts: Annotated[tuple[Cut, ...], Many(Record(Cut)), "all cuts 1..L in order"]
+    cuts: Annotated[tuple[Cut, ...], Many(Nested(Cut)), "all cuts 1..L in order"]
 
     def __post_init__(self) -> None:
         if not self.cuts or [cut.cut for cut in self.cuts] != list(range(1, len(self.cuts) + 1)):

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cutwater.federate.record import Record
 from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress
-from cutwater.runs.metrics import Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = ("-", "--", ":", "-.")
 
-Curve = tuple[str, str, Sequence[Line]]
+Curve = tuple[str, str, Sequence[Record]]
 """(label, planner, lines)."""
 
 
@@ -30,7 +30,7 @@ def draw_runs(curves: Sequence[Curve]) -> "Figure":
                 linewidth=1.6,
                 label=label,
             )
-    for axes, name in zip(panels, ("Round", "Virtual time (s)"), strict=True):
+    for axes, name in zip(panels, ("KeptRound", "Virtual time (s)"), strict=True):
         dress(axes)
         axes.set_xlabel(name)
     panels[0].set_ylabel("Test accuracy (%)")

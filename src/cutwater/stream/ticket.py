@@ -23,7 +23,7 @@ from typing import Annotated, Final
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Number, Text, Whole
-from cutwater.base.schema import Field, Record, Schema, check, described, read
+from cutwater.base.schema import Field, Nested, Schema, check, described, read
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.tls import fingerprint
 
@@ -97,7 +97,7 @@ _DOCUMENT = Schema(
     "the ticket",
     FileFormatError,
     (
-        Field("claims", Record(Claims), "what it is for"),
+        Field("claims", Nested(Claims), "what it is for"),
         Field("certificate", Text(), "the server's certificate"),
         Field("secret", Text(), "what proves that the server made it, in hexadecimal digits"),
     ),
