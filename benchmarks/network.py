@@ -25,11 +25,11 @@ from pathlib import Path
 from cutwater.base.jsonfile import read_json
 from cutwater.execute.local import run
 from cutwater.federate.from_scenario import study_of
+from cutwater.federate.record import KeptRound
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.runs.audit import audit
 from cutwater.runs.metrics import read
-from cutwater.runs.values import Round
 from cutwater.scenario.file import load_scenario
 
 OFF = 0.15
@@ -187,7 +187,7 @@ class Counters:
         return up, sum(counted(name, "tx_bytes") for name in LINKS)
 
 
-def judge(each: Round) -> bool:
+def judge(each: KeptRound) -> bool:
     """Print a round's ratios of measured to predicted seconds; whether they are within the limit."""
     rows = {f"round {each.round}": (each.actual_seconds, each.planned_seconds)}
     for client in each.clients:

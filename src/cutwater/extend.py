@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # what type checkers and editors see
     )
     from cutwater.federate.loop import (
         Progress as Progress,
-        Record as Record,
         rounds as rounds,
         start as start,
         train as train,
     )
+    from cutwater.federate.record import Record as Record
     from cutwater.federate.verify import verify as verify
     from cutwater.model.traffic import Traffic as Traffic
     from cutwater.plan.latency import NOTHING as NOTHING, Phases as Phases, latency as latency
@@ -58,7 +58,7 @@ _HOME = {
     "Partition": "cutwater.data.partition",
     "Phases": "cutwater.plan.latency",
     "Progress": "cutwater.federate.loop",
-    "Record": "cutwater.federate.loop",
+    "Record": "cutwater.federate.record",
     "Result": "cutwater.train.session",
     "Score": "cutwater.train.session",
     "Task": "cutwater.train.session",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.base.errors import PlanError, ScenarioError, UnitError
-from cutwater.base.kinds import Choice, Flag, Kind, Many, Number, Quantity, Table, Text, Whole, shown
+from cutwater.base.kinds import Choice, Flag, Kind, Many, Number, Quantity, Table, Text, Whole, quote
 from cutwater.base.schema import Field, Nested, Schema, Told, check, described, read, schema_of
 
 
@@ -177,8 +177,8 @@ def test_numpys_numbers_are_numbers_and_true_is_none():
 
 
 def test_a_value_is_quoted_from_its_beginning():
-    assert shown("a" * 100) == repr("a" * 100)[:60] + "…"
-    assert shown(10**5000).startswith("0x")
+    assert quote("a" * 100) == repr("a" * 100)[:60] + "…"
+    assert quote(10**5000).startswith("0x")
 
 
 def test_the_mistakes_of_a_table_inside_a_table_name_their_place():

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cutwater.federate.measured import Measured, RoundMeasured
+
 pytest.importorskip(
     "flwr", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
 )
@@ -126,11 +128,21 @@ def write_run(folder: Path) -> Path:
 
 
 def write_measured(run: Path, *, model_timed: bool) -> None:
-    client = {"name": "c1", "message_seconds": 1.0, "promised_part": None, "delivered_part": None}
-    measured = {"format": "cutwater.measured", "version": 1, "wall_seconds": 9.9, "emulated": True}
+    client = Measured(
+        name="c1",
+        wall_seconds=9.8,
+        session_seconds=8.8,
+        message_seconds=1.0,
+        setup_seconds=0.5,
+        bytes_up=3,
+        bytes_down=4,
+        promised_share=1e9,
+        delivered_share=2e9,
+        model_timed=model_timed,
+        emulated=True,
+    )
     (run / "measured").mkdir()
-    document = {**measured, "clients": [{**client, "model_timed": model_timed}]}
-    (run / "measured" / "00001.json").write_text(json.dumps(document))
+    (run / "measured" / "00001.json").write_text(json.dumps(RoundMeasured(1, 9.9, (client,)).to_json()))
 
 
 def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
@@ -164,7 +176,8 @@ def test_audit_does_not_call_measured_what_was_lost_in_the_polling(tmp_path):
     assert "2 s → *" in shown
     assert "* too short to be told from Flower's polling, and counted as planned." in shown
     document = json.loads(invoke("audit", run, "--json").output)
-    assert [client["model_timed"] for client in document["rounds"][0]["clients"]] == [False, None]
+    first, second = (client["measured"] for client in document["rounds"][0]["clients"])
+    assert (first["model_timed"], first["emulated"], second) == (False, True, None)
 
 
 def test_audit_of_something_else_is_one_sentence(tmp_path):

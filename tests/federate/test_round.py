@@ -182,11 +182,11 @@ def test_the_plan_is_made_on_beliefs_and_the_clock_runs_on_the_truth():
     study = small_study(train={"clients_per_round": 4}, conditions={"change": "jitter", "rate_jitter": 1.0})
     result = clocked(study, 2)
     for part in result.parts:
-        assert float(part.plan.phases.total) == pytest.approx(result.plan[part.name].latency)
-        assert float(part.actual.total) != pytest.approx(float(part.plan.phases.total))
+        assert float(part.planned.total) == pytest.approx(result.plan[part.name].latency)
+        assert float(part.actual.total) != pytest.approx(float(part.planned.total))
         # The server keeps its promise: what differs is on the client and on the link.
-        assert part.actual.server_forward == part.plan.phases.server_forward
-        assert part.actual.client_forward != part.plan.phases.client_forward
+        assert part.actual.server_forward == part.planned.server_forward
+        assert part.actual.client_forward != part.planned.client_forward
     assert result.seconds == max(float(part.actual.total) for part in result.parts)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutwater.federate.loop import Record
+from cutwater.federate.record import Record
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 DOCS = Path(__file__).parents[2] / "docs"

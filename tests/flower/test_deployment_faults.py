@@ -17,12 +17,13 @@ from fleet_faults import Tap, in_session, kill_tree, signal_all, stop_tree, wait
 from flower_cases import settings, trained
 
 from cutwater.base.errors import EngineError
+from cutwater.federate.record import Record
 from cutwater.fleet import supernodes as fleet_module
 from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
 from cutwater.flower.shared_study import study_for
 from cutwater.model.traffic import tensor_bytes
-from cutwater.runs.metrics import Line, read
+from cutwater.runs.metrics import read
 from cutwater.train.aggregate import weights_sha256
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
@@ -152,7 +153,7 @@ def rig(tmp_path_factory):
             yield _Rig(fleet, tap, held, deadline=2 * healthy)
 
 
-def _check_weights(scenario: Path, rows: list[Line]) -> None:
+def _check_weights(scenario: Path, rows: list[Record]) -> None:
     """Every round has the bits of training in this process with the clients that took part in it."""
     state = None
     for row in rows:

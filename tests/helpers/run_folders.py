@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from cutwater.base.jsonfile import document, write_json
+from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import session_phases
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server, Session
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
-from cutwater.runs.metrics import Line, parse
+from cutwater.runs.metrics import parse
 
 
 def small_profile(layers: int = 8) -> Profile:
@@ -63,10 +64,10 @@ def a_row(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def a_line(number: int, **more: Any) -> Line:
+def a_line(number: int, **more: Any) -> Record:
     """The same, as it is read."""
     ((line, _),) = parse(json.dumps(a_row(number, **more)).encode() + b"\n")
-    assert isinstance(line, Line), line
+    assert isinstance(line, Record), line
     return line
 
 
@@ -123,28 +124,22 @@ def _round(
     truth = problem.replace(clients=fleet.replace(compute=fleet.compute * slower, up=fleet.up / slower))
     actual = session_phases(truth, plan.cuts, plan.shares)
     lost = {"c2": "dropped out after 40% of its session"} if number % 3 == 0 else {}
-    rows = [
-        {
-            "name": client.name,
-            "cut": client.cut,
-            "share": client.share,
-            "delivered_share": client.share * 0.97 if measured and client.share else None,
-            "mode": client.mode,
-            "outcome": lost.get(client.name, "done"),
-            "planned_seconds": client.latency,
-            "actual_seconds": actual.at(k).total,
-            "planned": client.phases.to_json(),
-            "actual": actual.at(k).to_json(),
-        }
+    clients = tuple(
+        ClientRound.of(
+            client,
+            actual.at(k),
+            lost.get(client.name, "done"),
+            delivered_share=client.share * 0.97 if measured and client.share else None,
+            bytes_up=round(client.bytes_up) + 100,
+            bytes_down=round(client.bytes_down) + 100,
+        )
         for k, client in enumerate(plan.clients)
-    ]
-    seconds = max(row["actual_seconds"] for row in rows if row["outcome"] == "done")
+    )
+    seconds = max(client.actual_seconds for client in clients if client.done)
     reason = "3 of 6 clients were done, but the quorum is 5" if failed else None
     body = {"round": number, "planned_seconds": plan.latency, "actual_seconds": seconds, "failed": reason}
-    write_json(
-        folder / f"rounds/{number:05d}.json",
-        document("cutwater.round", 1, {**body, "planner": plan.planner, "clients": rows}),
-    )
-    names = [row["name"] for row in rows if row["outcome"] == "done"]
-    slowest = max(rows, key=lambda row: row["actual_seconds"])["name"]
+    kept = KeptRound(**body, planner=plan.planner, clients=clients)
+    write_json(folder / f"rounds/{number:05d}.json", kept.to_json())
+    names = [client.name for client in clients if client.done]
+    slowest = max(clients, key=lambda client: client.actual_seconds).name
     return {**body, "bottleneck": slowest, "clients": [] if failed else names, "lost": lost}

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cutwater.base.errors import RunError
+from cutwater.base.text import shown
 from cutwater.runs import confined
-from cutwater.runs.confined import Folder, find_runs, shown
+from cutwater.runs.confined import Folder, find_runs
 
 
 @pytest.mark.parametrize("name", ["../secret", "a/../../secret", "/etc/passwd", "a\0b"])

@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutwater.base.errors import RunError
-from cutwater.runs.metrics import FIELDS, append, cut_back, gaps, parse, read
+from cutwater.base.schema import schema_of
+from cutwater.federate.record import Record
+from cutwater.runs.metrics import append, cut_back, gaps, parse, read
+
+FIELDS = [each.key for each in schema_of(Record) if each.needed]
 
 
 def row(round_, **more):
@@ -26,7 +30,7 @@ def path(tmp_path):
 
 def fill(path, rounds):
     for round_ in range(1, rounds + 1):
-        append(path, row(round_, bottleneck=f"c{round_}"))
+        append(path, Record(**row(round_, bottleneck=f"c{round_}")))
 
 
 def test_lines_come_back_as_they_were_and_anybody_can_read_them(path):
@@ -62,7 +66,7 @@ def test_a_file_cut_at_any_byte_loses_its_last_line_at_most_and_goes_on(path, da
     whole = content[:kept].count(b"\n")
     assert [line.round for line in read(path)] == list(range(1, whole + 1))
     cut_back(path, whole)
-    append(path, row(whole + 1))
+    append(path, Record(**row(whole + 1)))
     assert [line.round for line in read(path)] == list(range(1, whole + 2))
 
 
@@ -75,7 +79,7 @@ def test_a_torn_last_line_is_passed_over_and_cut_off_on_resuming(path, torn):
         file.write(torn)
     assert len(read(path)) == 3
     cut_back(path, 3)
-    append(path, row(4))
+    append(path, Record(**row(4)))
     assert len(read(path)) == 4
 
 
@@ -130,10 +134,10 @@ def test_lines_that_are_not_those_of_all_rounds_are_told(numbers):
 
 
 def test_a_line_without_its_fields_or_with_nan_is_not_written(path):
-    with pytest.raises(RunError, match="lack loss, accuracy"):
-        append(path, {name: 1 for name in FIELDS if name not in ("loss", "accuracy")})
+    with pytest.raises(TypeError, match="'loss' and 'accuracy'"):
+        append(path, Record(**{name: 1 for name in FIELDS if name not in ("loss", "accuracy")}))
     with pytest.raises(ValueError, match="JSON"):
-        append(path, row(1, loss=float("nan")))
+        append(path, Record(**row(1, loss=float("nan"))))
     assert not path.exists()
 
 
@@ -141,16 +145,17 @@ def test_a_full_disk_is_a_sentence_and_the_lines_before_stay(path):
     code = """
         import resource, sys
         from cutwater.base.errors import RunError
-        from cutwater.runs.metrics import FIELDS, append
+        from cutwater.federate.record import Record
+        from cutwater.runs.metrics import append
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
             for round_ in range(1, 100):
-                row = {**dict.fromkeys(FIELDS, 7), "round": round_, "weights_sha256": ""}
-                append(sys.argv[1], row)
+                seven = dict.fromkeys(FIELDS, 7)
+                append(sys.argv[1], Record(**{**seven, "round": round_, "weights_sha256": ""}))
         except RunError as error:
             print(round_, error)
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+    command = [sys.executable, "-c", f"FIELDS = {FIELDS}{textwrap.dedent(code)}", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     failed = int(ended.split()[0])
     assert "File too large" in ended
@@ -167,4 +172,4 @@ def test_an_unreadable_file_is_a_sentence(tmp_path):
     with pytest.raises(RunError, match="can't be read"):
         read(tmp_path / ("long" * 100))
     with pytest.raises(RunError, match="can't be written"):
-        append(tmp_path, row(1))
+        append(tmp_path, Record(**row(1)))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import a_line, write_run
 
+from cutwater.federate.record import deviation
 from cutwater.plan.latency import PHASES
-from cutwater.runs.metrics import deviation
 from cutwater.runs.reader import read_run
 from cutwater.runs.summary import compare, phase_totals, plan_error, summary, time_to
 

@@ -6,13 +6,14 @@ Every kind refuses in the same words: "[train] rounds is 0, but must be a whole 
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
 from cutwater.base.errors import CutwaterError, UnitError, suggest
+from cutwater.base.text import shown
 from cutwater.base.units import QUANTITIES, Unit, parse_quantity
 
 JsonSchema = dict[str, Any]
@@ -20,11 +21,13 @@ Refused = type[CutwaterError]
 
 MOST = 2**63 - 1
 """The largest whole number of TOML, and of a fleet's columns."""
+HUGE = 1e300
+"""A bound for numbers that are added up: no sum of them is infinite."""
 _DIGITS = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 _SHOWN = 60
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as a sentence quotes it: from its beginning, if it is long."""
     try:
         written = repr(value)
@@ -56,15 +59,23 @@ class Kind:
         try:
             return self._take(value)
         except ValueError:
-            raise refused(f"{what} is {shown(value)}{self._instead(value)}") from None
+            raise refused(f"{what} is {quote(value)}{self._instead(value)}") from None
 
     def parse(self, value: Any) -> Any:
         """The value as a field holds it, from how a file writes it; an error where it may not hold it."""
         return self._take(value)
 
+    def parse_all(self, values: Sequence[Any]) -> list[Any]:
+        """Many values at once, where that is quicker than one by one."""
+        return list(map(self.parse, values))
+
+    def write(self, value: Any) -> Any:
+        """What a file holds for a value, the other way round."""
+        return value
+
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """The sentence on a value that can't be parsed."""
-        return refused(f"{what} is {shown(value)}{self._instead(value)}")
+        return refused(f"{what} is {quote(value)}{self._instead(value)}")
 
     def read(self, value: Any, what: str, refused: Refused) -> Any:
         """The value as a field holds it, from how a file writes it, or one sentence."""
@@ -115,6 +126,23 @@ class Text(Kind):
         text = isinstance(value, str) and value
         odd = "NUL in it" if text and "\0" in value else "half of a character in it"
         return f", but must be {self._allowed()}{f' without {odd}' if text else ''}"
+
+
+@dataclass(frozen=True)
+class ForeignText(Kind):
+    """Text that anybody may have written: what a terminal must not be shown becomes a mark."""
+
+    def json_schema(self) -> JsonSchema:
+        """Text."""
+        return {"type": "string"}
+
+    def _allowed(self) -> str:
+        return "text"
+
+    def _take(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        return shown(value)
 
 
 @dataclass(frozen=True)
@@ -191,9 +219,9 @@ class Whole(Kind):
 
     def _take(self, value: Any) -> int:
         whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
-        if not (whole and self.holds(value)):
-            raise ValueError(value)
-        return int(value)
+        if whole and self.least <= value <= self.most:
+            return int(value)
+        raise ValueError(value)
 
     def parse(self, value: Any) -> int:
         """The number, from its digits where these are taken."""
@@ -233,6 +261,16 @@ class Number(Kind):
         named |= {"exclusiveMinimum": self.above, "exclusiveMaximum": self.below}
         return {"type": "number"} | {key: bound for key, bound in named.items() if bound is not None}
 
+    def parse_all(self, values: Sequence[Any]) -> list[float]:
+        """The numbers, at once where all are plain: a number that is none would leave no sum."""
+        low, high = self._ends
+        plain = {*map(type, values)} == {float} and math.isfinite(sum(values))
+        return (
+            list(values)
+            if plain and low <= min(values) and max(values) <= high
+            else super().parse_all(values)
+        )
+
     @cached_property
     def _ends(self) -> tuple[float, float]:
         """The least and the largest number that it may be."""
@@ -257,9 +295,10 @@ class Number(Kind):
                 raise ValueError(value)
             # A whole number may be too large for a float, and numpy's smaller floats for its bounds.
             value = int(value) if isinstance(value, Integral) else float(value)
-        if not self.holds(value):
-            raise ValueError(value)
-        return float(value)
+        low, high = self._ends
+        if low <= value <= high:
+            return float(value)
+        raise ValueError(value)
 
 
 @dataclass(frozen=True)
@@ -276,6 +315,10 @@ class Quantity(Number):
     def parse(self, value: Any) -> float:
         """FLOPS, bits per second or bits."""
         return parse_quantity(self.per, value, self.per, or_none=self.least == 0)
+
+    def parse_all(self, values: Sequence[Any]) -> list[float]:
+        """Each with its unit."""
+        return list(map(self.parse, values))
 
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """What is wrong with the number or its unit."""
@@ -312,6 +355,25 @@ class Table(Kind):
 
 
 @dataclass(frozen=True)
+class Named(Kind):
+    """A value of one kind for each of some names."""
+
+    each: Kind
+
+    def json_schema(self) -> JsonSchema:
+        """A table of anything of that kind."""
+        return {"type": "object", "additionalProperties": self.each.json_schema()}
+
+    def _allowed(self) -> str:
+        return f"a table of names, each with {self.each.written}"
+
+    def _take(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise ValueError(value)
+        return {shown(name): self.each.take(one) for name, one in value.items()}
+
+
+@dataclass(frozen=True)
 class Many(Kind):
     """A list of ``least`` or more values, all of one kind."""
 
@@ -322,7 +384,11 @@ class Many(Kind):
         """The values."""
         if not isinstance(value, list | tuple) or len(value) < self.least:
             raise ValueError(value)
-        return tuple(map(self.each.parse, value))
+        return tuple(self.each.parse_all(value))
+
+    def write(self, value: Any) -> list[Any]:
+        """A list."""
+        return list(map(self.each.write, value))
 
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """What is wrong with the first bad one, by its place."""

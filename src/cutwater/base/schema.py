@@ -14,14 +14,14 @@ From the description follow how a table of a file is read (:func:`read`), what c
 (:func:`check`), the sentence for each mistake, the reference in the documentation and a JSON Schema.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, InitVar, dataclass, field
 from functools import cached_property
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from cutwater.base.errors import CutwaterError, suggest
-from cutwater.base.kinds import JsonSchema, Kind, Refused, shown
+from cutwater.base.kinds import JsonSchema, Kind, Refused, quote
 
 Made = TypeVar("Made")
 Ways = tuple[tuple[str, ...], ...]
@@ -62,6 +62,13 @@ class Field:
         """Whether a table must have it."""
         return self.default is NO_DEFAULT and not self.told
 
+    def column(self, values: Sequence[Any]) -> list[Any]:
+        """This key's values in many tables."""
+        if not self.may_be_none or None not in values:
+            return self.kind.parse_all(values)
+        missing = None if self.needed else self.default
+        return [missing if value is None else self.kind.parse(value) for value in values]
+
     def json_schema(self) -> JsonSchema:
         """The field as JSON Schema says it."""
         plain = isinstance(self.default, bool | int | float | str) and not self.told
@@ -81,6 +88,8 @@ class Schema:
     either: tuple[Ways, ...] = ()
     instead: Mapping[str, str] = field(default_factory=dict)
     """Keys that people look for here, each with the reason why there is none and what to use."""
+    open: bool = False
+    """Whether other keys are passed over, as in files that a later release or somebody else may write."""
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -100,34 +109,47 @@ class Schema:
         values: dict[str, Any] = {}
         mistakes: list[CutwaterError] = []
         if not isinstance(table, Mapping):
-            return {}, [refused(f"{where} is {shown(table)}, but must be a table of keys and values")]
+            return {}, [refused(f"{where} is {quote(table)}, but must be a table of keys and values")]
         # What is misspelt comes first: it is why something else is lacking.
-        if not self._by_key.keys() >= table.keys():
+        if not (self.open or self._by_key.keys() >= table.keys()):
             mistakes += map(refused, self.unknown(table, where))
         if self.either:
             mistakes += map(refused, self.ways_mixed({key for key in table if table[key] is not None}, where))
-        for key in self._needed:
+        for key, each in self._needed.items():
             if key in table:
                 continue
-            label, written = self._by_key[key].kind.label(key), self._by_key[key].kind.written
+            label, written = each.kind.label(key), each.kind.written
             mistakes.append(refused(f"{where} lacks {label}: add {label}, {written}"))
         for key, value in table.items():
-            each = self._by_key.get(key)
-            if each is None or (value is None and each.may_be_none and not each.needed):
+            known = self._by_key.get(key)
+            if known is None or (value is None and known.may_be_none and not known.needed):
                 continue
             try:
-                values[each.name] = None if value is None and each.may_be_none else each.kind.parse(value)
+                values[known.name] = None if value is None and known.may_be_none else known.kind.parse(value)
             except (ValueError, CutwaterError):
-                mistakes.append(each.kind.refusal(value, f"{where} {key}", refused))
+                mistakes.append(known.kind.refusal(value, f"{where} {key}", refused))
         return values, mistakes
+
+    def read_all(self, tables: Sequence[object]) -> list[dict[str, Any]]:
+        """Many tables, by columns where they are alike; some error, not the sentence, where one is bad."""
+        rows = [table for table in tables if isinstance(table, dict)]
+        keys = rows[0].keys() if rows else {}.keys()
+        whole = keys >= self._needed.keys() and (self.open or keys <= self._by_key.keys())
+        alike = len(rows) == len(tables) and all(row.keys() == keys for row in rows)
+        if not (whole and alike) or self.either:
+            return [self.read(table) for table in tables]
+        there = [each for each in self.fields if each.key in keys]
+        columns = [each.column([row[each.key] for row in rows]) for each in there]
+        names = [each.name for each in there]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @cached_property
     def _by_key(self) -> dict[str, Field]:
         return {each.key: each for each in self.fields}
 
     @cached_property
-    def _needed(self) -> tuple[str, ...]:
-        return tuple(each.key for each in self.fields if each.needed)
+    def _needed(self) -> dict[str, Field]:
+        return {each.key: each for each in self.fields if each.needed}
 
     def unknown(self, table: Iterable[str], where: str) -> Iterator[str]:
         """What is wrong with keys that nobody would read."""
@@ -136,7 +158,7 @@ class Schema:
             if key in self.instead:
                 yield f"{where} {key} can't be used: {self.instead[key]}"
             elif key not in known:
-                yield f"{where} has an unknown key {shown(key)}: {suggest(str(key), known)}"
+                yield f"{where} has an unknown key {quote(key)}: {suggest(str(key), known)}"
 
     def ways_mixed(self, given: set[str], where: str) -> Iterator[str]:
         """What is wrong where keys of two ways are given at once, or of none."""
@@ -150,12 +172,12 @@ class Schema:
             yield f"{where} has {has or f'none of {every}'}: give either {wanted}"
 
     def json_schema(self) -> JsonSchema:
-        """The table as JSON Schema says it: other keys are refused."""
+        """The table as JSON Schema says it."""
         needed = [each.key for each in self.fields if each.needed]
         schema: JsonSchema = {
             "type": "object",
             "properties": {each.key: each.json_schema() for each in self.fields},
-            "additionalProperties": False,
+            "additionalProperties": self.open,
         }
         if needed:
             schema["required"] = needed
@@ -188,6 +210,15 @@ class Nested(Kind):
         values = self.schema.read(value)
         return values if isinstance(self.of, Schema) else self.of(**values)
 
+    def parse_all(self, values: Sequence[Any]) -> list[Any]:
+        """All of them."""
+        rows = self.schema.read_all(values)
+        return rows if isinstance(self.of, Schema) else [self.of(**row) for row in rows]
+
+    def write(self, value: Any) -> Any:
+        """A table; None where there is none."""
+        return value if value is None or isinstance(self.of, Schema) else table(value)
+
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """The first mistake, told by its own key."""
         _, mistakes = self.schema.sift(value, what, refused)
@@ -208,8 +239,11 @@ def described(
     either: tuple[Ways, ...] = (),
     instead: Mapping[str, str] | None = None,
     dashes: bool = False,
+    open: bool = False,
 ) -> Callable[[type[Made]], type[Made]]:
     """Make a dataclass one whose fields are described; ``dashes`` are how a file writes ``_`` in keys.
+
+    ``open`` tables may have other keys, which are passed over.
 
     A field is ``name: Annotated[type, kind, "what it is"]``, with a :class:`Told` where its default needs
     words; fields that are not annotated so are no part of a file.
@@ -222,7 +256,7 @@ def described(
             for name, hint in hints.items()
             if (made := _field(cls, name.replace("_", "-") if dashes else name, name, hint)) is not None
         )
-        _SCHEMAS[cls] = Schema(where, refused, found, either, instead or {})
+        _SCHEMAS[cls] = Schema(where, refused, found, either, instead or {}, open)
         return cls
 
     return register
@@ -251,6 +285,17 @@ def schema_of(cls: type) -> Schema:
 def read(cls: type[Made], table: object, where: str | None = None, refused: Refused | None = None) -> Made:
     """An object of a described class from a table of a file, or one sentence on what is wrong with it."""
     return cls(**_SCHEMAS[cls].read(table, where, refused))
+
+
+def read_all(cls: type[Made], tables: Sequence[object]) -> list[Made]:
+    """The same of many tables; an error, and not the sentence, if one is bad."""
+    return [cls(**row) for row in _SCHEMAS[cls].read_all(tables)]
+
+
+def table(made: Any) -> dict[str, Any]:
+    """The table of an object of a described class, for a file: what :func:`read` reads back."""
+    fields = (each for each in _SCHEMAS[type(made)] if not each.only_read)
+    return {each.key: each.kind.write(getattr(made, each.name)) for each in fields}
 
 
 def check(made: Any, where: str | None = None, given: set[str] | None = None) -> None:

@@ -7,14 +7,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.base.units import show_compute, show_seconds
+from cutwater.base.units import show_compute, show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, results_table
 from cutwater.cli.rounds import plan_error_text, say_notes
 
 if TYPE_CHECKING:
+    from cutwater.federate.record import ClientRound, KeptRound
     from cutwater.runs.audit import Audit
-    from cutwater.runs.values import ClientRound, Round
 
 GROUPS = {
     "Client": ("client_forward", "client_backward"),
@@ -60,13 +60,13 @@ def show(found: "Audit") -> None:
     for client in last.clients:
         if not client.done:
             console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
-    if any(client.model_timed is False for client in last.clients):
+    if any(client.measured and not client.measured.model_timed for client in last.clients):
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:
         console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
 
 
-def line(each: "Round") -> str:
+def line(each: "KeptRound") -> str:
     """A round in a line."""
     if each.failed:
         return f"Round {each.round} ({each.planner}) failed: {each.failed}"
@@ -79,8 +79,8 @@ def line(each: "Round") -> str:
     return f"{text}measured {took}{deviation}; {wall}"
 
 
-def _table(each: "Round") -> Table:
-    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", "Messages"))
+def _table(each: "KeptRound") -> Table:
+    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", "Bytes", "Messages"))
     for client in each.clients:
         if client.done:
             table.add_row(*_row(client))
@@ -88,18 +88,25 @@ def _table(each: "Round") -> Table:
 
 
 def _row(client: "ClientRound") -> list[str]:
-    split = client.mode == "split"
+    split, measured, delivered = client.mode == "split", client.measured, client.delivered_share
     cells = [escape(client.name), str(client.cut), _pair(client.planned_seconds, client.actual_seconds)]
     for title, phases in GROUPS.items():
         sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]
-        if title == "Model" and client.model_timed is False:
+        if title == "Model" and measured is not None and not measured.model_timed:
             cells.append(f"{show_seconds(sums[0])} → *")
         else:
             cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
-    delivered, messages = client.delivered_share, client.message_seconds
     cells.append(f"{show_compute(client.share)} → {show_compute(delivered)}" if delivered else "-")
-    cells.append("-" if messages is None else show_seconds(messages))
+    cells.append(_bytes(client))
+    cells.append("-" if measured is None else show_seconds(measured.message_seconds))
     return cells
+
+
+def _bytes(client: "ClientRound") -> str:
+    """Both directions together; a run by an earlier release does not tell them."""
+    sides = ((client.planned_bytes_up, client.planned_bytes_down), (client.bytes_up, client.bytes_down))
+    told = ["?" if up is None or down is None else show_size(8 * (up + down)) for up, down in sides]
+    return "-" if told == ["?", "?"] else " → ".join(told)
 
 
 def _pair(predicted: float, measured: float) -> str:

@@ -19,9 +19,9 @@ from cutwater.cli.plan import ScenarioFile
 from cutwater.cli.rounds import percent
 
 if TYPE_CHECKING:
+    from cutwater.federate.record import Record
     from cutwater.fleet.supernodes import LocalFleet
     from cutwater.runs.audit import Audit
-    from cutwater.runs.metrics import Line
 
 
 def fleet(
@@ -81,7 +81,7 @@ def _run(nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *,
     from cutwater.runs.confined import Folder
     from cutwater.runs.reader import read_lines
 
-    def told() -> "tuple[Line, ...]":
+    def told() -> "tuple[Record, ...]":
         return read_lines(Folder(folder))[0]
 
     seen = len(told())
@@ -102,7 +102,7 @@ def _run(nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *,
     return audit(folder)
 
 
-def news(line: "Line") -> str:
+def news(line: "Record") -> str:
     """A round for people; one that was not tested has no accuracy."""
     if line.failed:
         return f"round {line.round}: {line.failed}"

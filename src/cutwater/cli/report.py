@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cutwater.base.errors import RunError
+from cutwater.base.text import shown
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
 
@@ -45,8 +46,6 @@ def report(
 
 def _names(runs: list[Path]) -> list[str]:
     """The shortest ends of the paths that tell the runs apart."""
-    from cutwater.runs.confined import shown
-
     parts = [run.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         names = [shown("/".join(one[-length:])) for one in parts]

@@ -12,7 +12,7 @@ from cutwater.cli.common import err
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
     from cutwater.federate.loop import Round
-    from cutwater.runs.summary import PlanError
+    from cutwater.runs.summary import PlanDeviation
 
 
 def percent(fraction: float) -> str:
@@ -24,7 +24,7 @@ def percent(fraction: float) -> str:
     return f"{fraction * 100:.1f} %"
 
 
-def plan_error_text(error: "PlanError") -> str:
+def plan_error_text(error: "PlanDeviation") -> str:
     """How far rounds were from their plans, for people."""
     worst = f"{percent(error.worst)} at worst (round {error.worst_round})"
     return f"off by {percent(error.mean)} on average, {worst}"

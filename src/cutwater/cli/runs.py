@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from cutwater.base.text import shown
 from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, results_table
@@ -69,8 +70,6 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _labels(paths: list[Path]) -> list[str]:
     """Each folder's name, or as much of its path as tells it from the others."""
-    from cutwater.runs.confined import shown
-
     names = [path.resolve().name for path in paths]
     pairs = zip(paths, names, strict=True)
     return [shown(name if names.count(name) == 1 else str(path)) for path, name in pairs]

@@ -12,7 +12,8 @@ import numpy as np
 from cutwater.base.errors import PlanError
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Lost, Orders, Trainer, Update
-from cutwater.federate.round import ClientOutcome, Outcome, below_quorum, plan_round, under
+from cutwater.federate.record import ClientRound
+from cutwater.federate.round import Outcome, below_quorum, plan_round, under
 from cutwater.federate.study import Study
 from cutwater.plan.latency import session_phases
 from cutwater.plan.problem import Problem
@@ -129,7 +130,7 @@ def play(
             outcome = f"dropped out after {lost_at[client.name]:.0%} of its session"
         elif k not in counted:
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
-        parts.append(ClientOutcome(client, actual.at(k), outcome))
+        parts.append(ClientRound.of(client, actual.at(k), outcome))
     return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
 
 

@@ -9,45 +9,21 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Executor, Lost, Orders, Update
 from cutwater.federate.measured import RoundMeasured
-from cutwater.federate.round import ClientOutcome, Outcome, below_quorum, plan_round, unplanned
+from cutwater.federate.record import ClientRound, Record
+from cutwater.federate.round import Outcome, below_quorum, plan_round, unplanned
 from cutwater.federate.study import Study
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Score, State
 
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class Record:
-    """A line of metrics.jsonl; see docs/run-folder.md."""
-
-    round: int
-    virtual_seconds: float
-    wall_seconds: float
-    loss: float | None
-    test_loss: float | None
-    accuracy: float | None
-    bytes_up: int
-    bytes_down: int
-    weights_sha256: str
-    planned_seconds: float
-    actual_seconds: float
-    bottleneck: str
-    clients: tuple[str, ...]
-    lost: dict[str, str]
-    failed: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,14 +223,14 @@ def _outcome(
     return Outcome(number, plan, tuple(parts), seconds, failed)
 
 
-def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientOutcome:
+def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientRound:
     planned = plan[name] if name in plan else unplanned(name, len(study.model))
     update = collected.updates.get(name)
     if update is None:
         lost = collected.lost[name]
-        return ClientOutcome(planned, lost.took, lost.reason)
+        return ClientRound.of(planned, lost.took, lost.reason)
     share = update.measured.delivered_share if update.measured is not None else None
-    return ClientOutcome(
+    return ClientRound.of(
         planned,
         update.took,
         delivered_share=share,

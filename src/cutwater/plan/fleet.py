@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
-from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, shown
+from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, quote
 from cutwater.base.schema import Field, Told, check, described, schema_of
 
 NO_LIMIT = float("inf")
@@ -302,4 +302,4 @@ def _not_a_number(what: str, values: Any, names: Sequence[str]) -> str:
     bad = ((k, v) for k, v in rows if not _is_number(v))
     k, value = next(bad, (None, values))
     whose = "the fleet" if k is None else f"client {names[k]!r}"
-    return f"{whose} {what} is {shown(value)}, but must be {_COLUMNS[what].kind.allowed}"
+    return f"{whose} {what} is {quote(value)}, but must be {_COLUMNS[what].kind.allowed}"

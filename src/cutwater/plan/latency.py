@@ -8,12 +8,15 @@ by |B_k| twice; its second line, which is used here, does not.) Sizes are in bit
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cutwater.base.arrays import Floats, Ints
+from cutwater.base.errors import FileFormatError
+from cutwater.base.kinds import HUGE, Number
+from cutwater.base.schema import described
 from cutwater.plan.problem import Problem
 from cutwater.profile.fit import Fit
 
@@ -68,18 +71,23 @@ def _on_server(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Floats
 T = TypeVar("T", float, Floats)
 
 
+SECONDS = Number(0, HUGE, unit="seconds")
+"""Of a phase, a session, a round or a run."""
+
+
+@described("the phases", FileFormatError, open=True)
 @dataclass(frozen=True)
 class Phases(Generic[T]):
     """Seconds of a session, phase by phase and stage by stage: numbers of one client, or columns of many."""
 
-    model_download: T
-    client_forward: T
-    smashed_upload: T
-    server_forward: T
-    server_backward: T
-    gradient_download: T
-    client_backward: T
-    model_upload: T
+    model_download: Annotated[T, SECONDS, "the client's half to the client, eq. (9)"]
+    client_forward: Annotated[T, SECONDS, "forward passes on the client, eq. (10)"]
+    smashed_upload: Annotated[T, SECONDS, "smashed data to the server, eq. (11)"]
+    server_forward: Annotated[T, SECONDS, "forward passes on the server, eq. (12)"]
+    server_backward: Annotated[T, SECONDS, "backward passes on the server, eq. (13)"]
+    gradient_download: Annotated[T, SECONDS, "gradients of smashed data to the client, eq. (14)"]
+    client_backward: Annotated[T, SECONDS, "backward passes on the client, eq. (15)"]
+    model_upload: Annotated[T, SECONDS, "the client's half to the server, eq. (16)"]
 
     def __iter__(self) -> Iterator[T]:
         return (self.named(name) for name in PHASES)

@@ -14,7 +14,7 @@ from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
-from cutwater.plan.latency import PHASES, Details, Phases, details
+from cutwater.plan.latency import PHASES, SECONDS, Details, Phases, details
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
 
@@ -22,12 +22,6 @@ FORMAT = "cutwater.plan"
 VERSION = 1
 
 Mode = Literal["fedavg", "split"]
-
-
-_SECONDS = Number(0, unit="seconds")
-_PHASES = Schema(
-    "the phases", FileFormatError, tuple(Field(name, _SECONDS, "a phase or stage") for name in PHASES)
-)
 
 
 @described("a client's plan", FileFormatError)
@@ -43,12 +37,12 @@ class ClientPlan:
         Choice(("fedavg", "split")),
         "`fedavg`: the whole model on the client; `split`: the layers after the cut on the server",
     ]
-    latency: Annotated[float, _SECONDS, "T_k"]
-    phases: Annotated[Phases[float], Nested(_PHASES), "where its time goes"]
+    latency: Annotated[float, SECONDS, "T_k"]
+    phases: Annotated[Phases[float], Nested(schema_of(Phases)), "where its time goes"]
     bytes_up: Annotated[float, Number(0), "what crosses its link in a session, but for labels and headers"]
     bytes_down: Annotated[float, Number(0), "the same in the other direction"]
     alone: Annotated[
-        float | None, _SECONDS, "T̃_k, what it would take by itself; null where it may not train all layers"
+        float | None, SECONDS, "T̃_k, what it would take by itself; null where it may not train all layers"
     ]
 
 
@@ -71,8 +65,8 @@ _DOCUMENT = Schema(
     FileFormatError,
     (
         Field("planner", Text(), "who made it"),
-        Field("latency", _SECONDS, "T, which follows from the clients'"),
-        Field("lower_bound", _SECONDS, "no plan is faster; 0 where nothing is known"),
+        Field("latency", SECONDS, "T, which follows from the clients'"),
+        Field("lower_bound", SECONDS, "no plan is faster; 0 where nothing is known"),
         Field("outcome", Text(empty=True), "how the planner ended, for people"),
         Field("model", Text(empty=True), "the model by name"),
         Field("layers", Whole(1), "L"),

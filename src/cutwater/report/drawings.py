@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutwater.base.arrays import Floats
+from cutwater.federate.record import Record
 from cutwater.profile.fit import Fit
 from cutwater.profile.pareto import worth_choosing
 from cutwater.profile.values import Profile
 from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress, new_figure
-from cutwater.runs.metrics import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ DATA, CURVE, MARKED = "#7a8794", "#d1495b", "#00798c"
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = {"exact": "o", "alternating": "s", "fedavg": "^"}
 
-RunCurve = tuple[str, str, Sequence[Line]]
+RunCurve = tuple[str, str, Sequence[Record]]
 """(label, planner, lines)."""
 
 

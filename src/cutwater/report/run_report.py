@@ -10,13 +10,13 @@ from importlib.metadata import version
 from typing import Any
 
 from cutwater.base.errors import RunError
+from cutwater.base.text import shown
+from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.runs import layout
-from cutwater.runs.confined import Folder, shown
-from cutwater.runs.metrics import Line
+from cutwater.runs.confined import Folder
 from cutwater.runs.reader import Run, gather, read_run
 from cutwater.runs.summary import Compared, compare, phase_totals, summary
-from cutwater.runs.values import ClientRound, Round
 
 Json = dict[str, Any]
 
@@ -78,19 +78,19 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
     }
 
 
-def _line(line: Line) -> Json:
+def _line(line: Record) -> Json:
     return {**vars(line), "clients": len(line.clients), "lost": len(line.lost), "deviation": line.deviation}
 
 
-_kept: dict[Folder, dict[tuple[int, ...], Round]] = {}
+_kept: dict[Folder, dict[tuple[int, ...], KeptRound]] = {}
 """The rounds that the last report of a run held, because a page that follows a run asks often."""
 
 
-def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+def _rounds(run: Run, budget: int) -> tuple[tuple[KeptRound, ...], tuple[str, ...]]:
     """Rounds client by client: all, or as many as the budget of sessions allows, the last one always."""
-    before, fresh = _kept.pop(run.folder, {}), dict[tuple[int, ...], Round]()
+    before, fresh = _kept.pop(run.folder, {}), dict[tuple[int, ...], KeptRound]()
 
-    def read(number: int) -> Round:
+    def read(number: int) -> KeptRound:
         files = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
         key = (number, *(part for file in files for part in run.folder.stamp(file)))
         fresh[key] = before.get(key) or run.round(number)
@@ -107,7 +107,7 @@ def _rounds(run: Run, budget: int) -> tuple[tuple[Round, ...], tuple[str, ...]]:
     return found
 
 
-def _round(each: Round, compute: float | None) -> Json:
+def _round(each: KeptRound, compute: float | None) -> Json:
     sharing = [client.share for client in each.clients if client.share > 0]
     return {
         "round": each.round,
@@ -124,7 +124,7 @@ def _round(each: Round, compute: float | None) -> Json:
     }
 
 
-def _client(client: ClientRound, each: Round) -> Json:
+def _client(client: ClientRound, each: KeptRound) -> Json:
     return {
         "name": client.name,
         "cut": client.cut,

@@ -18,7 +18,7 @@ from cutwater.execute.local import LocalTrainer, Tick, sensible_workers
 from cutwater.execute.local import run as run_locally
 from cutwater.execute.workers import one_thread
 from cutwater.federate.clock import clock_only
-from cutwater.federate.loop import Record
+from cutwater.federate.record import Record
 from cutwater.federate.selection import select
 from cutwater.federate.study import Study
 from cutwater.federate.verify import Check, verify
@@ -28,7 +28,6 @@ from cutwater.plan.problem import Problem, Server, Session
 from cutwater.profile.count import profile_model
 from cutwater.profile.values import Profile
 from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
-from cutwater.runs.metrics import Line
 from cutwater.runs.reader import read_run
 from cutwater.scenario.settings import DataSettings, TrainSettings
 
@@ -142,7 +141,7 @@ def train(study: Study, folder: Path | None, watch: Callable[[Tick], None]) -> T
     return as_training(study, lines)
 
 
-def as_training(study: Study, lines: Sequence[Record | Line]) -> Training:
+def as_training(study: Study, lines: Sequence[Record]) -> Training:
     """A training as its metrics tell it."""
     tested = [(line.round, line.accuracy) for line in lines if line.accuracy is not None]
     rounds = tuple(number for number, _ in tested)

@@ -6,9 +6,9 @@ from typing import Any
 
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import document
+from cutwater.federate.record import KeptRound
 from cutwater.runs.reader import read_run
 from cutwater.runs.summary import PhaseTotal, Summary, phase_totals, summary
-from cutwater.runs.values import Round
 
 FORMAT = "cutwater.audit"
 VERSION = 1
@@ -18,7 +18,7 @@ VERSION = 1
 class Audit:
     """All rounds of a run, and what they come to."""
 
-    rounds: tuple[Round, ...]
+    rounds: tuple[KeptRound, ...]
     summary: Summary
     phases: tuple[PhaseTotal, ...]
     notes: tuple[str, ...]
@@ -29,7 +29,10 @@ class Audit:
         body = {
             "summary": self.summary.to_json(),
             "phases": [asdict(phase) for phase in self.phases],
-            "rounds": [{**asdict(each), "deviation": each.deviation} for each in self.rounds],
+            "rounds": [
+                {**asdict(each), "deviation": each.deviation, "emulated": each.emulated}
+                for each in self.rounds
+            ],
             "notes": self.notes,
         }
         return document(FORMAT, VERSION, body)

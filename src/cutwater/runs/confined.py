@@ -1,20 +1,22 @@
 """A folder that reading never leaves: someone else's, copied, or made to lead elsewhere.
 
 No symbolic link below it is followed, nothing but plain files is read and none beyond a limit, so that a page
-which serves a folder serves nothing else. Text that is shown holds nothing that a terminal would obey.
+which serves a folder serves nothing else.
 """
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import check_document, parse_json
-from cutwater.runs.layout import METRICS, RUN, Kind
+from cutwater.base.kinds import HUGE
+from cutwater.base.text import shown
+from cutwater.runs.layout import METRICS, RUN, Format
 
 LARGEST = 64 * 2**20
 """Bytes of one file; a round of 10,000 clients takes about 8 MB."""
@@ -22,19 +24,6 @@ DEEPEST = 3
 """How far below a folder of runs a run may lie."""
 MOST_FOLDERS = 5_000
 """Folders that a search for runs looks into."""
-LONGEST = 2000
-"""Characters of a text that is shown."""
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What moves a terminal's cursor or colours, turns the direction of writing, or is no character at all."""
-
-
-def shown(text: str) -> str:
-    """Text from a file as it can be shown: control characters become a mark, and it is not endless.
-
-    >>> shown("c1\\x1b[31m")
-    'c1\ufffd[31m'
-    """
-    return _UNSEEN.sub("\ufffd", text[:LONGEST])
 
 
 @dataclass(frozen=True)
@@ -63,10 +52,10 @@ class Folder:
         content = self.read(name)
         return None if content is None else parse_json(content, name)
 
-    def document(self, name: str, kind: Kind) -> dict[str, object] | None:
+    def document(self, name: str, format_: Format) -> dict[str, object] | None:
         """The body of a versioned JSON document; None where there is none, one sentence on any other."""
         found = self.json(name)
-        return None if found is None else check_document(found, *kind, name)
+        return None if found is None else check_document(found, *format_, name)
 
     def entries(self, name: str = "") -> list[os.DirEntry[str]]:
         """What a folder holds, by name; nothing where there is no such folder."""
@@ -161,3 +150,15 @@ def _is_searched(entry: os.DirEntry[str]) -> bool:
 def _is_run(folder: Folder, name: str) -> bool:
     held = {entry.name for entry in folder.entries(name)}
     return RUN in held or METRICS in held
+
+
+def plain(value: Any, depth: int = 4) -> Any:
+    """JSON that can be shown as it is: no endless depth, length or number, no character that is none."""
+    if isinstance(value, dict) and depth:
+        return {shown(str(key))[:200]: plain(one, depth - 1) for key, one in list(value.items())[:200]}
+    if isinstance(value, list) and depth:
+        return [plain(one, depth - 1) for one in value[:200]]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # Python reads NaN and Infinity from JSON, and whole numbers that no float holds.
+        return value if abs(value) < HUGE else None
+    return value if isinstance(value, bool) or value is None else shown(str(value))

@@ -2,16 +2,17 @@
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
+from cutwater.base.schema import table
 from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
 from cutwater.runs import checkpoint, layout, metrics
+from cutwater.runs.info import Info
 
 _OWN = (
     *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
@@ -76,7 +77,7 @@ class RunFolder:
             write_json(self.path / layout.of_round(layout.MEASURED, number), round_.measured.to_json())
         write_json(self.path / layout.of_round(layout.PLANS, number), round_.outcome.plan.to_json())
         write_json(self.path / layout.of_round(layout.ROUNDS, number), round_.outcome.to_json())
-        metrics.append(self.metrics, round_.record.to_json())
+        metrics.append(self.metrics, round_.record)
         state = {
             "virtual_seconds": after.virtual_seconds,
             "wall_seconds": after.wall_seconds,
@@ -133,7 +134,7 @@ def begin(
     """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
     if path is None:
         return None, start(study)
-    folder = open_run(path, study, resume=resume, scenario=scenario, about={"engine": engine})
+    folder = open_run(path, study, resume=resume, scenario=scenario, engine=engine)
     try:
         progress, notes = folder.progress(study)
     except BaseException:
@@ -150,7 +151,7 @@ def open_run(
     *,
     resume: bool = False,
     scenario: str | None = None,
-    about: Mapping[str, Any] | None = None,
+    engine: str = "",
 ) -> RunFolder:
     """Begin a run in a folder, or go on with the one that is there."""
     folder = RunFolder(path)
@@ -169,7 +170,7 @@ def open_run(
         if begun:
             _check_same(folder, study)
         else:
-            _describe(folder, study, scenario, about or {})
+            _describe(folder, study, scenario, engine)
     except BaseException:
         folder.close()
         raise
@@ -178,7 +179,7 @@ def open_run(
 
 def _check_same(folder: RunFolder, study: Study) -> None:
     description = folder.path / layout.RUN
-    known = check_document(read_json(description), *layout.RUN_KIND, str(description))
+    known = check_document(read_json(description), *layout.RUN_FORMAT, str(description))
     if known.get("fingerprint") != study.fingerprint():
         what = _difference(known.get("parts"), study)
         raise RunError(
@@ -224,25 +225,25 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _describe(folder: RunFolder, study: Study, scenario: str | None, about: Mapping[str, Any]) -> None:
+def _describe(folder: RunFolder, study: Study, scenario: str | None, engine: str) -> None:
     if scenario is not None:
         write_atomically(folder.path / layout.SCENARIO, scenario.encode())
     write_json(folder.path / layout.PROFILE, study.profile.to_json())
-    body = {
-        "fingerprint": study.fingerprint(),
-        "parts": study.fingerprints(),
-        "planner": study.planner,
-        "planner_options": dict(study.planner_options),
-        "model": study.profile.model,
-        "data": study.data.name,
-        "clients": len(study.fleet),
-        "server_compute": study.server.compute,
-        "seed": study.train.seed,
-        "versions": versions(),
-        **about,
-    }
+    info = Info(
+        fingerprint=study.fingerprint(),
+        parts=study.fingerprints(),
+        planner=study.planner,
+        planner_options=dict(study.planner_options),
+        model=study.profile.model,
+        data=study.data.name,
+        clients=len(study.fleet),
+        server_compute=study.server.compute,
+        seed=study.train.seed,
+        versions=versions(),
+        engine=engine,
+    )
     # The description comes last: where it stands, the rest of the folder's beginning does too.
-    write_json(folder.path / layout.RUN, document(*layout.RUN_KIND, body))
+    write_json(folder.path / layout.RUN, document(*layout.RUN_FORMAT, table(info)))
 
 
 def _refuse_other_files(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from cutwater.federate import round as played
+from cutwater.federate import measured, record
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -15,16 +15,16 @@ TENSORBOARD = "tensorboard"
 LOCK = ".lock"
 
 
-class Kind(NamedTuple):
+class Format(NamedTuple):
     """The first two fields of a JSON document."""
 
     format: str
     version: int
 
 
-RUN_KIND = Kind("cutwater.run", 1)
-ROUND_KIND = Kind(played.FORMAT, played.VERSION)
-MEASURED_KIND = Kind("cutwater.measured", 1)
+RUN_FORMAT = Format("cutwater.run", 1)
+ROUND_FORMAT = Format(record.FORMAT, record.VERSION)
+MEASURED_FORMAT = Format(measured.FORMAT, measured.VERSION)
 
 
 def of_round(folder: str, number: int) -> str:

@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cutwater.base.errors import CutwaterError, FileFormatError, RunError
+from cutwater.base.schema import read, read_all
+from cutwater.base.text import shown
+from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.profile.values import Profile
 from cutwater.runs import layout
-from cutwater.runs.confined import Folder, shown
-from cutwater.runs.decode import decode, plain
-from cutwater.runs.metrics import Line, gaps, parse
-from cutwater.runs.values import ClientRound, Info, Round
+from cutwater.runs.confined import Folder, plain
+from cutwater.runs.info import Info
+from cutwater.runs.metrics import gaps, parse
 
 T = TypeVar("T")
+Made = TypeVar("Made", KeptRound, RoundMeasured)
 Other = TypeVar("Other")
 MOST_NOTES = 20
-MOST_LAYERS = 100_000
 MOST_TEXT = 200_000
 """Characters of a scenario that are shown."""
 
@@ -34,7 +37,7 @@ class Run:
 
     folder: Folder
     info: Info
-    lines: tuple[Line, ...]
+    lines: tuple[Record, ...]
     """In the order of the rounds. Where a resumed run wrote a round twice, the later line holds."""
     numbers: tuple[int, ...]
     """The rounds that :meth:`round` has."""
@@ -47,11 +50,11 @@ class Run:
             raise RunError(f"{shown(str(self.folder.root))} is damaged: {self.notes[0]}")
         return self
 
-    def round(self, number: int) -> Round:
+    def round(self, number: int) -> KeptRound:
         """A round client by client, read when it is asked for."""
         return read_round(self.folder, number)
 
-    def rounds(self) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+    def rounds(self) -> tuple[tuple[KeptRound, ...], tuple[str, ...]]:
         """All rounds that can be read, and what is damaged in them."""
         return gather(self.round, self.numbers)
 
@@ -82,12 +85,12 @@ def read_run(where: str | os.PathLike[str] | Folder) -> Run:
     return Run(folder, info or Info(), lines, numbers, _few([*notes, *damaged]))
 
 
-def read_lines(folder: Folder) -> tuple[tuple[Line, ...], tuple[str, ...]]:
+def read_lines(folder: Folder) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """The whole lines of metrics.jsonl in the order of the rounds, and what is wrong with the rest."""
-    found: list[Line] = []
+    found: list[Record] = []
     notes: list[str] = []
     for number, (line, _) in enumerate(parse(folder.read(layout.METRICS) or b""), 1):
-        if isinstance(line, Line):
+        if isinstance(line, Record):
             found.append(line)
         else:
             notes.append(shown(f"line {number} of metrics.jsonl is left out: {line}"))
@@ -96,29 +99,57 @@ def read_lines(folder: Folder) -> tuple[tuple[Line, ...], tuple[str, ...]]:
     return tuple(by_round[key] for key in sorted(by_round)), (*notes, *([missing] if missing else []))
 
 
-def read_round(folder: Folder, number: int) -> Round:
+def read_round(folder: Folder, number: int) -> KeptRound:
     """One round and what was measured beside it, or one sentence on why it can't be read.
 
     A client that is damaged is left out and noted.
     """
+    notes: list[str] = []
     name, beside = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
-    found = folder.document(name, layout.ROUND_KIND) or {}
+    each = _of_round(folder, name, layout.ROUND_FORMAT, (KeptRound, ClientRound), number, notes)
+    if each is None:
+        raise FileFormatError(f"{name} is missing")
+    kinds = (RoundMeasured, Measured)
+    extra = _tried(
+        lambda: _of_round(folder, beside, layout.MEASURED_FORMAT, kinds, number, notes), None, notes
+    )
+    if extra is not None:
+        more = {client.name: client for client in extra.clients}
+        clients = tuple(replace(client, measured=more.get(client.name)) for client in each.clients)
+        each = replace(each, clients=clients, wall_seconds=extra.wall_seconds)
+    return replace(each, notes=_few(notes))
+
+
+def _of_round(
+    folder: Folder,
+    name: str,
+    format_: layout.Format,
+    kinds: tuple[type[Made], type[Any]],
+    number: int,
+    notes: list[str],
+) -> Made | None:
+    """A file of a round, without the clients that are damaged; None where there is none."""
+    found = folder.document(name, format_)
+    if found is None:
+        return None
     rows = found.get("clients")
     if not isinstance(rows, list):
-        raise FileFormatError(f"{name} is missing, or has no list of clients")
-    notes: list[str] = []
-    extra = _tried(lambda: folder.document(beside, layout.MEASURED_KIND), None, notes) or {}
-    more = _by_name(extra.get("clients"))
-    clients = [
-        _tried(partial(_client, row, more, f"client {place} of {name}"), None, notes)
-        for place, row in enumerate(rows, 1)
-    ]
-    # What was measured beside the round adds to what its own file says, and changes nothing of that.
-    each = decode(Round, {**extra, **found, "round": number, "clients": [], "notes": []}, f"round {number}")
-    return replace(each, clients=tuple(client for client in clients if client), notes=_few(notes))
+        raise FileFormatError(f"{name} has no list of clients")
+    made = read(kinds[0], {**found, "round": number, "clients": []}, name)
+    try:
+        clients = read_all(kinds[1], rows)
+    except (ValueError, CutwaterError):  # somebody is damaged
+        tried = (
+            _tried(partial(read, kinds[1], row, f"client {place} of {name}"), None, notes)
+            for place, row in enumerate(rows, 1)
+        )
+        clients = [client for client in tried if client is not None]
+    return replace(made, clients=tuple(clients))
 
 
-def gather(read: Callable[[int], Round], numbers: Iterable[int]) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+def gather(
+    read: Callable[[int], KeptRound], numbers: Iterable[int]
+) -> tuple[tuple[KeptRound, ...], tuple[str, ...]]:
     """The rounds that can be read, and what is damaged in them."""
     notes: list[str] = []
     found = [_tried(partial(read, number), None, notes) for number in numbers]
@@ -147,10 +178,11 @@ def _few(notes: list[str]) -> tuple[str, ...]:
 
 
 def _info(folder: Folder) -> Info | None:
-    found = folder.document(layout.RUN, layout.RUN_KIND)
+    found = folder.document(layout.RUN, layout.RUN_FORMAT)
     if found is None:
         return None
-    return replace(decode(Info, {**found, "facts": {}}, layout.RUN), facts=plain(found))
+    facts = plain(found)
+    return replace(read(Info, facts, layout.RUN), facts=facts)
 
 
 def _profile(folder: Folder) -> Profile | None:
@@ -162,17 +194,3 @@ def _numbers(folder: Folder) -> tuple[int, ...]:
     names = {f"{layout.ROUNDS}/{entry.name}" for entry in folder.entries(layout.ROUNDS)}
     found = (int(match[1]) for name in names if (match := re.search(r"/([0-9]{5,9})\.json$", name)))
     return tuple(sorted(number for number in found if layout.of_round(layout.ROUNDS, number) in names))
-
-
-def _by_name(rows: object) -> dict[str, dict[str, object]]:
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {row["name"]: row for row in found if isinstance(row.get("name"), str)}
-
-
-def _client(row: object, more: dict[str, dict[str, object]], what: str) -> ClientRound:
-    if isinstance(row, dict) and isinstance(row.get("name"), str):
-        row = {**more.get(row["name"], {}), **row}
-    client = decode(ClientRound, row, what)
-    if client.cut > MOST_LAYERS:
-        raise FileFormatError(f"cut of {what} is {client.cut}, but no model has as many layers")
-    return client

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutwater.federate.record import KeptRound, Record, deviation, ratio
 from cutwater.plan.latency import PHASES
-from cutwater.runs.metrics import Line, deviation, ratio
 from cutwater.runs.reader import Run
-from cutwater.runs.values import Round
 
 
 @dataclass(frozen=True)
-class PlanError:
+class PlanDeviation:
     """How far rounds were from their plans: of |actual / planned - 1|, over the rounds that did not fail."""
 
     mean: float
@@ -38,7 +37,7 @@ class Summary:
     bytes_up: int
     bytes_down: int
     weights_sha256: str | None
-    plan_error: PlanError | None
+    plan_error: PlanDeviation | None
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -100,7 +99,7 @@ class Comparison:
     runs: tuple[Compared, ...]
 
 
-def summary(lines: Sequence[Line]) -> Summary:
+def summary(lines: Sequence[Record]) -> Summary:
     """The numbers of a run; of one that has no round yet, zeros and None."""
     accuracies = [line.accuracy for line in lines if line.accuracy is not None]
     losses = [line.loss for line in lines if line.loss is not None]
@@ -121,16 +120,16 @@ def summary(lines: Sequence[Line]) -> Summary:
     )
 
 
-def plan_error(lines: Iterable[Line]) -> PlanError | None:
+def plan_error(lines: Iterable[Record]) -> PlanDeviation | None:
     """Mean and worst of how far rounds were from their plans; None where no round can tell."""
     far = {line.round: abs(line.deviation) for line in lines if line.deviation is not None}
     if not far:
         return None
     worst = max(far, key=lambda number: far[number])
-    return PlanError(sum(far.values()) / len(far), far[worst], worst)
+    return PlanDeviation(sum(far.values()) / len(far), far[worst], worst)
 
 
-def time_to(lines: Iterable[Line], accuracy: float) -> Reached | None:
+def time_to(lines: Iterable[Record], accuracy: float) -> Reached | None:
     """The end of the first round after which the model had this accuracy on the test set, or None."""
     for line in lines:
         if line.accuracy is not None and line.accuracy >= accuracy:
@@ -138,7 +137,7 @@ def time_to(lines: Iterable[Line], accuracy: float) -> Reached | None:
     return None
 
 
-def phase_totals(rounds: Iterable[Round]) -> tuple[PhaseTotal, ...]:
+def phase_totals(rounds: Iterable[KeptRound]) -> tuple[PhaseTotal, ...]:
     """Planned and actual seconds of each phase over all sessions that count, if there is any."""
     counted = [client for each in rounds for client in each.counted]
 

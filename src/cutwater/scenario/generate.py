@@ -17,7 +17,7 @@ import numpy as np
 
 from cutwater.base.arrays import Floats
 from cutwater.base.errors import CutwaterError, ScenarioError
-from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Refused, Whole, shown
+from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Refused, Whole, quote
 from cutwater.base.schema import Field, Schema, check, described, schema_of
 from cutwater.plan.fleet import Client, Fleet
 
@@ -106,7 +106,7 @@ def _how(spec: Any, what: str, kind: Kind, refused: Refused) -> tuple[Callable[.
     """The function that draws a column, and what it is called with."""
     if isinstance(spec, list):
         if len(spec) != 2:
-            raise refused(f"{what} is {shown(spec)}, but a range must be two values, low and high")
+            raise refused(f"{what} is {quote(spec)}, but a range must be two values, low and high")
         spec = {"distribution": "uniform", "low": spec[0], "high": spec[1]}
     if not isinstance(spec, dict):
         return _same, {"value": kind.read(spec, what, refused)}
@@ -118,7 +118,7 @@ def _how(spec: Any, what: str, kind: Kind, refused: Refused) -> tuple[Callable[.
         )
     if not sum(values.get("weights", ())) < np.inf:
         raise refused(
-            f"{what} weights is {shown(spec['weights'])}, but must add up to a finite number: divide them all"
+            f"{what} weights is {quote(spec['weights'])}, but must add up to a finite number: divide them all"
         )
     if values.get("low", 0) > values.get("high", np.inf):
         raise refused(

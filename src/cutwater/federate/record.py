@@ -1,0 +1,206 @@
+"""What is kept of a round: its line of metrics.jsonl, and its file client by client. Needs no torch.
+
+Written by those who play a round and read by whoever looks at a run, perhaps a later release or somebody
+else's: other keys are passed over.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from cutwater.base.errors import FileFormatError
+from cutwater.base.jsonfile import document
+from cutwater.base.kinds import HUGE, ForeignText, Many, Named, Number, Whole
+from cutwater.base.schema import Nested, described, table
+from cutwater.federate.measured import AMOUNT, COUNT, Measured
+from cutwater.plan.latency import SECONDS, Phases
+from cutwater.plan.value import ClientPlan
+
+FORMAT = "cutwater.round"
+VERSION = 1
+
+_TEXT, _SCORE = ForeignText(), Number(-HUGE, HUGE)
+
+
+def deviation(planned: float | None, actual: float | None) -> float | None:
+    """How far something was from its plan: actual over planned seconds, less one.
+
+    The plan is what was promised, so it is what is measured against. None where one of them is not known, or
+    the plan is no time at all.
+
+    >>> deviation(10.0, 5.0), deviation(10.0, None)
+    (-0.5, None)
+    """
+    found = ratio(actual, planned)
+    return None if found is None else found - 1
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """A quotient that can be shown; None where there is none."""
+    if above is None or below is None or below <= 0:
+        return None
+    found = above / below
+    return found if math.isfinite(found) else None
+
+
+@described("the line", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A round as its line of metrics.jsonl tells it."""
+
+    round: Annotated[int, COUNT, "1, 2, …"]
+    virtual_seconds: Annotated[float, SECONDS, "time so far by the clock of the true conditions"]
+    wall_seconds: Annotated[float, SECONDS, "time so far that this machine needed"]
+    loss: Annotated[
+        float | None,
+        _SCORE,
+        "mean training loss of the round's sessions, weighted by n_k; null in a failed round",
+    ]
+    test_loss: Annotated[
+        float | None,
+        _SCORE,
+        "of the global model on the test set; null where it was not evaluated or is not finite",
+    ] = None
+    accuracy: Annotated[
+        float | None, _SCORE, "of the global model on the test set; null where it was not evaluated"
+    ]
+    bytes_up: Annotated[
+        int, COUNT, "what crossed (or would have crossed) the network in this round, all clients"
+    ]
+    bytes_down: Annotated[int, COUNT, "the same in the other direction"]
+    weights_sha256: Annotated[str, _TEXT, "digest of the global weights after the round"]
+    planned_seconds: Annotated[float | None, SECONDS, "latency of the round as planned"] = None
+    actual_seconds: Annotated[float | None, SECONDS, "latency of the round as it was"] = None
+    bottleneck: Annotated[str, _TEXT, "the client that the round waited for"] = ""
+    clients: Annotated[
+        tuple[str, ...], Many(_TEXT), "the clients whose updates count; none in a failed round"
+    ] = ()
+    lost: Annotated[
+        Mapping[str, str],
+        Named(_TEXT),
+        "the clients that were selected but not done in time, each with the reason",
+    ] = field(default_factory=dict)
+    failed: Annotated[str | None, _TEXT, "why the round counts for nothing, or null"] = None
+
+    @property
+    def deviation(self) -> float | None:
+        """How far the round was from its plan; None for one that failed."""
+        return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return table(self)
+
+
+@described("a client", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class ClientRound:
+    """One client's part in a round: what was planned for it, and what came of that."""
+
+    name: Annotated[str, _TEXT, "the client's name"]
+    cut: Annotated[int, Whole(1, 100_000), "l_k of the plan"]
+    share: Annotated[float, AMOUNT, "f_k^S of the plan in FLOPS"]
+    delivered_share: Annotated[
+        float | None,
+        AMOUNT,
+        "FLOPs over the seconds that the session asked for them; null where it is not measured",
+    ]
+    mode: Annotated[str, _TEXT, "`fedavg` or `split`, as in the plan"]
+    outcome: Annotated[str, _TEXT, "`done`, or why the client's update does not count"]
+    alone_seconds: Annotated[
+        float | None,
+        SECONDS,
+        "T̃_k as planned: what it would have taken by itself; null where it may not train the whole model",
+    ] = None
+    planned_seconds: Annotated[float, SECONDS, "T_k of the plan, under the believed conditions"]
+    actual_seconds: Annotated[float, SECONDS, "T_k under the true (or as measured)"]
+    planned_bytes_up: Annotated[float | None, AMOUNT, "what the plan lets cross its link"] = None
+    planned_bytes_down: Annotated[float | None, AMOUNT, "the same in the other direction"] = None
+    bytes_up: Annotated[int | None, COUNT, "what crossed its link; null where no session was carried out"] = (
+        None
+    )
+    bytes_down: Annotated[int | None, COUNT, "the same in the other direction"] = None
+    planned: Annotated[Phases[float], Nested(Phases), "where its time goes by the plan"]
+    actual: Annotated[Phases[float], Nested(Phases), "where it went"]
+    measured: Measured | None = None
+    """What stopwatches say beyond the phases; deployments only, and in a file of its own."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: ClientPlan,
+        actual: Phases[float],
+        outcome: str = "done",
+        *,
+        delivered_share: float | None = None,
+        bytes_up: int | None = None,
+        bytes_down: int | None = None,
+    ) -> "ClientRound":
+        """What came of a plan."""
+        return cls(
+            name=plan.name,
+            cut=plan.cut,
+            share=plan.share,
+            delivered_share=delivered_share,
+            mode=plan.mode,
+            outcome=outcome,
+            alone_seconds=plan.alone,
+            planned_seconds=plan.latency,
+            actual_seconds=actual.total,
+            planned_bytes_up=plan.bytes_up,
+            planned_bytes_down=plan.bytes_down,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+            planned=plan.phases,
+            actual=actual,
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether the client was in time."""
+        return self.outcome == "done"
+
+
+@described("the round", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class KeptRound:
+    """One round, client by client: rounds/00001.json of a run folder, and what was measured beside it."""
+
+    round: Annotated[int, COUNT, "which it is"]
+    planner: Annotated[str, _TEXT, "who planned it"]
+    planned_seconds: Annotated[float, SECONDS, "its latency as planned"]
+    actual_seconds: Annotated[float, SECONDS, "its latency as it was"]
+    failed: Annotated[str | None, _TEXT, "why the round counts for nothing, or null"]
+    clients: Annotated[
+        tuple[ClientRound, ...], Many(Nested(ClientRound)), "all that were selected, see below"
+    ] = ()
+    wall_seconds: float | None = None
+    """From handing out the orders to the last update that counts, messages included, where measured."""
+    notes: tuple[str, ...] = ()
+    """What is damaged."""
+
+    @property
+    def deviation(self) -> float | None:
+        """How far the round was from its plan; None for one that failed."""
+        return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether devices and links were emulated."""
+        return any(client.measured is not None and client.measured.emulated for client in self.clients)
+
+    @property
+    def counted(self) -> tuple[ClientRound, ...]:
+        """The clients whose updates count; none in a round that failed."""
+        return () if self.failed else tuple(client for client in self.clients if client.done)
+
+    @property
+    def delivered(self) -> float | None:
+        """What was delivered of the shares that were promised, of those clients where it was measured."""
+        told = [(c.share, c.delivered_share) for c in self.clients if c.delivered_share is not None]
+        return ratio(sum(got for _, got in told), sum(share for share, _ in told))
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON document."""
+        return document(FORMAT, VERSION, table(self))
