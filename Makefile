@@ -40,8 +40,9 @@ bench: $(STAMP) ## the benchmarks, as ratios against peers and limits
 versions: $(STAMP) ## test with the lowest and the highest versions of the dependencies
 	$(BIN)/python scripts/versions.py
 
-reference: $(STAMP) ## the tables of keys in docs/, from their descriptions
+reference: $(STAMP) ## the tables of keys and names in docs/, from their descriptions
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/api_page.py
 
 screenshots: $(STAMP) ## the pictures in docs/screenshots
 	@bash scripts/browser.sh

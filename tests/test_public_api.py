@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import runpy
 import subprocess
 import sys
 from operator import attrgetter
@@ -13,6 +14,7 @@ import pytest
 import cutwater
 import cutwater.extend
 
+ROOT = Path(__file__).parents[1]
 NAMES = [
     "Client",
     "ConditionSettings",
@@ -43,7 +45,6 @@ NAMES = [
     "study_of",
 ]
 EXTENDING = [
-    "AGGREGATORS",
     "Aggregator",
     "Arrival",
     "BadUpdate",
@@ -97,6 +98,11 @@ def test_type_checkers_see_the_names_that_are_there(module):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("cutwater."):
             seen |= {alias.asname: node.module for alias in node.names if alias.asname}
     assert seen == module._HOME
+
+
+def test_the_page_of_names_is_fresh():
+    script = runpy.run_path(str(ROOT / "scripts" / "api_page.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run make reference"
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.data.partition import Partition as Partition
     from cutwater.execute.local import LocalTrainer as LocalTrainer
     from cutwater.federate.aggregators import (
-        AGGREGATORS as AGGREGATORS,
         Aggregator as Aggregator,
         Collection as Collection,
     )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.train.session import Result as Result, Score as Score, Task as Task
 
 _HOME = {
-    "AGGREGATORS": "cutwater.federate.aggregators",
     "Aggregator": "cutwater.federate.aggregators",
     "Arrival": "cutwater.federate.executor",
     "BadUpdate": "cutwater.train.aggregate",

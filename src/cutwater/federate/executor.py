@@ -70,6 +70,7 @@ class Lost:
 
 
 Arrival = Update | Lost
+"""What comes of a task."""
 
 
 class Executor(Protocol):

@@ -39,7 +39,7 @@ TEST_BATCH = 256
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A federated training, complete but for the engine that carries it out. Make it with :meth:`of`."""
+    """A federated training, complete but for the executor that carries it out. Make it with :meth:`of`."""
 
     model: Layered = field(repr=False)
     """The layers; engines load weights into them and train in place."""
