@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 HEAD = """\
 # The names of the package
 
-Made from docstrings by `make reference`; a test pins the names. What is not listed is private, wherever it can be
-found. Names are imported on first use, so that `import cutwater` and planning need no torch.
+Made from docstrings by `make reference`; a test pins the names. What is not listed is private. Names are
+imported on first use, so that `import cutwater` and planning need no torch.
 """
 SECTIONS = (
     (cutwater, "`cutwater`: what a user types", ""),
