@@ -311,7 +311,10 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
             {"conditions": 'change = "trace"\ntrace = "~nosuchuser/x"'},
             "[conditions] trace is '~nosuchuser/x'",
         ),
-        ({"conditions": 'change = "trace"\ntrace = "a\\u0000b"'}, "but no file's name holds a NUL"),
+        (
+            {"conditions": 'change = "trace"\ntrace = "a\\u0000b"'},
+            "but must be the name of a file without NUL in it",
+        ),
         ({"data": 'folder = "~nosuchuser/x"'}, "[data] folder is '~nosuchuser/x', but that home folder"),
         ({"data": 'source = "mnist"\nmirrors = ["https://[bad"]'}, "Invalid IPv6 URL"),
         ({"train": 'device = "meta"'}, "device 'meta' can't be used here"),
