@@ -1,14 +1,34 @@
-"""Make the tables of keys in docs/ anew, from the descriptions beside the fields (`make reference`)."""
+"""Make the tables of keys and fields in docs/ anew, from their descriptions (`make reference`)."""
 
 from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
+from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.flower.run_config import RunConfig
+from cutwater.plan.latency import Phases
+from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration
+from cutwater.profile.values import Cut, Profile
+from cutwater.runs.info import Info
 from cutwater.scenario.reference import refreshed
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("planning.md", "training.md", "deploy.md")
-OTHERS: dict[str, Schema] = {"run-config": schema_of(RunConfig)}
+PAGES = ("planning.md", "training.md", "deploy.md", "run-folder.md")
+OTHERS: dict[str, Schema] = {
+    "run-config": schema_of(RunConfig),
+    "run": schema_of(Info),
+    "profile": schema_of(Profile),
+    "cut": schema_of(Cut),
+    "plan": DOCUMENT,
+    "client-plan": schema_of(ClientPlan),
+    "turn": schema_of(Iteration),
+    "phases": schema_of(Phases),
+    "round": schema_of(KeptRound),
+    "client-round": schema_of(ClientRound),
+    "measured": schema_of(RoundMeasured),
+    "client-measured": schema_of(Measured),
+    "metrics": schema_of(Record),
+}
 """Tables that are no section of a scenario."""
 
 

@@ -1,7 +1,8 @@
 """A field is described once: what it refuses, in which words, and what its description turns into."""
 
+import json
 import math
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -10,8 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.base.errors import PlanError, ScenarioError, UnitError
-from cutwater.base.kinds import Choice, Flag, Kind, Many, Number, Quantity, Table, Text, Whole, quote
-from cutwater.base.schema import Field, Nested, Schema, Told, check, described, read, schema_of
+from cutwater.base.kinds import (
+    Choice,
+    Flag,
+    ForeignText,
+    Kind,
+    Many,
+    Named,
+    Number,
+    Quantity,
+    Table,
+    Text,
+    Whole,
+    quote,
+)
+from cutwater.base.schema import (
+    Field,
+    Nested,
+    Schema,
+    Told,
+    check,
+    described,
+    read,
+    read_all,
+    schema_of,
+    table,
+)
 
 
 @described("[box]", ScenarioError, either=((("all",), ("wide", "high")),), instead={"deep": "it is flat"})
@@ -179,6 +204,73 @@ def test_numpys_numbers_are_numbers_and_true_is_none():
 def test_a_value_is_quoted_from_its_beginning():
     assert quote("a" * 100) == repr("a" * 100)[:60] + "…"
     assert quote(10**5000).startswith("0x")
+
+
+@described("the note", ScenarioError, open=True)
+@dataclass(frozen=True)
+class Note:
+    """A table that somebody else may have written."""
+
+    text: Annotated[str, ForeignText(), "what it says"]
+    seconds: Annotated[float | None, Number(0), "how long it took"] = 7.0
+    boxes: Annotated[tuple[Box, ...], Many(Nested(Box)), "what came with it"] = ()
+    by: Annotated[dict[str, str], Named(ForeignText()), "who says so"] = field(default_factory=dict)
+
+
+def test_an_open_table_passes_over_what_it_does_not_know_and_refuses_the_rest_as_any_other():
+    assert read(Note, {"text": "a", "later": {}, "seconds": None}) == Note("a")
+    assert told({"txt": "a"}, Note) == "the note lacks text: add text, text"
+    assert told({"text": "a", "by": {"x": 3}}, Note) == (
+        "the note by is {'x': 3}, but must be a table of names, each with text"
+    )
+    assert schema_of(Note).json_schema()["additionalProperties"] is True
+
+
+def test_what_a_terminal_must_not_be_shown_is_marked_in_texts_and_names():
+    found = read(Note, {"text": "\x1b[2J\ud800", "by": {"\x07a": "b\u202e"}})
+    assert (found.text, found.by) == ("\ufffd[2J\ufffd", {"\ufffda": "b\ufffd"})
+
+
+def test_an_object_becomes_the_table_that_it_is_read_from():
+    note = Note("a", None, (Box(name="a", wide=1.0, high=2.5),), {"me": "yes"})
+    written = table(note)
+    assert written["boxes"] == [{"name": "a", "count": 3, "wide": 1.0, "high": 2.5}]
+    assert read(Note, json.loads(json.dumps(written | {"seconds": 0.5}))) == replace(note, seconds=0.5)
+
+
+rows = st.fixed_dictionaries(
+    {"text": st.text(max_size=3) | st.just(7)},
+    optional={
+        "seconds": st.none() | st.floats() | st.integers() | st.just("1"),
+        "boxes": st.lists(st.sampled_from([GOOD, {**GOOD, "count": 0}]), max_size=2),
+        "other": st.none(),
+    },
+)
+
+
+@given(st.lists(rows | st.none(), max_size=4) | st.builds(lambda row, n: [row] * n, rows, st.integers(1, 4)))
+def test_many_tables_at_once_are_read_and_refused_as_each_is_alone(tables):
+    try:
+        alone = [read(Note, one) for one in tables]
+    except ScenarioError:
+        with pytest.raises((ValueError, ScenarioError)):
+            read_all(Note, tables)
+    else:
+        assert read_all(Note, tables) == alone
+
+
+@given(
+    st.sampled_from(sorted(KINDS)), st.lists(st.floats() | st.integers() | st.sampled_from(["3 GFLOPS", "a"]))
+)
+def test_a_column_of_values_is_read_and_refused_as_each_is_alone(name, values):
+    kind = KINDS[name][0]
+    try:
+        alone = [kind.parse(value) for value in values]
+    except (ValueError, ScenarioError, UnitError):
+        with pytest.raises((ValueError, ScenarioError, UnitError)):
+            kind.parse_all(values)
+    else:
+        assert kind.parse_all(values) == alone
 
 
 def test_the_mistakes_of_a_table_inside_a_table_name_their_place():

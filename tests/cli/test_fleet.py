@@ -107,6 +107,10 @@ def write_run(folder: Path) -> Path:
         "outcome": "done",
         "planned_seconds": 8.0,
         "actual_seconds": 8.8,
+        "planned_bytes_up": 1000.0,
+        "planned_bytes_down": 2000.0,
+        "bytes_up": 1050,
+        "bytes_down": 2050,
         "planned": phases,
         "actual": {**phases, "smashed_upload": 1.8},
     }
@@ -153,8 +157,11 @@ def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
     assert "1 GFLOPS → 2 GFLOPS" in shown.output
     assert "+10.0%" in shown.output
     assert "without c2: late" in shown.output
+    assert "3 kB → 3.1 kB" in shown.output
     document = json.loads(invoke("audit", run, "--json").output)
     assert document["format"] == "cutwater.audit"
+    assert document["rounds"][0]["clients"][0]["planned_bytes_up"] == 1000.0
+    assert document["rounds"][0]["clients"][0]["bytes_down"] == 2050
     assert document["rounds"][0]["clients"][0]["actual"]["smashed_upload"] == 1.8
     assert document["rounds"][0]["deviation"] == pytest.approx(0.1)
 

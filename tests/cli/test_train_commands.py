@@ -313,7 +313,7 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
         ),
         (
             {"conditions": 'change = "trace"\ntrace = "a\\u0000b"'},
-            "must be the name of a file without NUL in it",
+            "but must be the name of a file without NUL in it",
         ),
         ({"data": 'folder = "~nosuchuser/x"'}, "[data] folder is '~nosuchuser/x', but that home folder"),
         ({"data": 'source = "mnist"\nmirrors = ["https://[bad"]'}, "Invalid IPv6 URL"),

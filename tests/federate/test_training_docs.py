@@ -1,4 +1,4 @@
-"""The documentation names every setting with its default, and every field of a record."""
+"""The documentation names every setting with its default."""
 
 import dataclasses
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cutwater.federate.record import Record
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,14 +39,3 @@ def shown(field: dataclasses.Field) -> str:
 def test_every_setting_is_documented_with_its_default(settings, heading):
     documented = table((DOCS / "training.md").read_text(), heading)
     assert documented == {field.name: shown(field) for field in dataclasses.fields(settings)}
-
-
-def test_every_field_of_a_record_is_documented():
-    text = (DOCS / "run-folder.md").read_text()
-    documented = {
-        key
-        for line in text.splitlines()
-        if line.startswith("| `")
-        for key in re.findall(r"`(\w+)`", line.split("|")[1])
-    }
-    assert documented == {field.name for field in dataclasses.fields(Record)}

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
-from dataclasses import asdict
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +14,7 @@ from run_folders import a_row, write_run
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import read_json
+from cutwater.federate.measured import Measured, RoundMeasured
 from cutwater.plan.latency import PHASES
 from cutwater.runs import confined, layout, metrics
 from cutwater.runs.audit import audit
@@ -208,6 +211,36 @@ def test_a_client_with_a_mistyped_field_is_left_out_by_name_of_the_field(tmp_pat
     assert len(notes) == 1
     assert next(iter(more)) in notes[0]
     assert "client 3 of rounds/00001.json" in notes[0]
+
+
+def test_what_a_later_release_may_add_is_passed_over(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    before = read_run(folder)
+    change_client(folder, 1, 0, later=3, planned={**PHASE_SECONDS, "waiting": 1.0})
+    (folder / "metrics.jsonl").write_text(rows({**a_row(1), "later": [3]}))
+    run = read_run(folder)
+    (each,), notes = run.rounds()
+    assert (run.notes, notes, len(run.lines)) == ((), (), 1)
+    assert [client.name for client in each.clients] == [client.name for client in before.round(1).clients]
+
+
+def test_a_damaged_measurement_is_left_out_and_its_client_stays(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    good = Measured("c1", 9.0, 8.0, 1.0, 0.5, 3, 4, 1e9, 2e9, emulated=True)
+    document = RoundMeasured(1, 9.5, (good, replace(good, name="c2"))).to_json()
+    document["clients"][1]["bytes_up"] = "many"
+    (folder / "measured").mkdir()
+    (folder / "measured" / "00001.json").write_text(json.dumps(document))
+    (each,), (note,) = read_run(folder).rounds()
+    assert note.startswith("client 2 of measured/00001.json bytes_up is 'many', but must be a whole number")
+    assert [client.measured for client in each.clients] == [good, *[None] * 5]
+    assert (each.wall_seconds, each.emulated) == (9.5, True)
+
+
+def test_runs_are_read_without_torch():
+    code = "import sys, cutwater.runs.summary, cutwater.runs.audit; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
 
 
 def test_all_text_can_be_shown_in_a_terminal(tmp_path):

@@ -114,7 +114,7 @@ class ClientRound:
         "T̃_k as planned: what it would have taken by itself; null where it may not train the whole model",
     ] = None
     planned_seconds: Annotated[float, SECONDS, "T_k of the plan, under the believed conditions"]
-    actual_seconds: Annotated[float, SECONDS, "T_k under the true (or as measured)"]
+    actual_seconds: Annotated[float, SECONDS, "T_k under the true conditions, or as measured"]
     planned_bytes_up: Annotated[float | None, AMOUNT, "what the plan lets cross its link"] = None
     planned_bytes_down: Annotated[float | None, AMOUNT, "the same in the other direction"] = None
     bytes_up: Annotated[int | None, COUNT, "what crossed its link; null where no session was carried out"] = (

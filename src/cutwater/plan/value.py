@@ -60,7 +60,7 @@ class Iteration:
     latency: Annotated[float, Number(), "what these cuts and shares really take, on the true profile"]
 
 
-_DOCUMENT = Schema(
+DOCUMENT = Schema(
     "the plan",
     FileFormatError,
     (
@@ -69,7 +69,7 @@ _DOCUMENT = Schema(
         Field("lower_bound", SECONDS, "no plan is faster; 0 where nothing is known"),
         Field("outcome", Text(empty=True), "how the planner ended, for people"),
         Field("model", Text(empty=True), "the model by name"),
-        Field("layers", Whole(1), "L"),
+        Field("layers", Whole(1), "L, how many the model has"),
         Field("server_compute", Number(0), "F^max in FLOPS"),
         Field("clients", Many(Nested(schema_of(ClientPlan)), 1), "what each client does"),
         Field("trace", Many(Nested(schema_of(Iteration))), "the planner's turns"),
@@ -206,7 +206,7 @@ class Plan:
     @classmethod
     def from_json(cls, data: object, source: str = "the plan") -> "Plan":
         """Read back what :meth:`to_json` wrote, equal to the original."""
-        return _plan_from_json(_DOCUMENT.read(check_document(data, FORMAT, VERSION, source), source), source)
+        return _plan_from_json(DOCUMENT.read(check_document(data, FORMAT, VERSION, source), source), source)
 
 
 class ClientPlans(Sequence[ClientPlan]):

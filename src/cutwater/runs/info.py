@@ -18,7 +18,7 @@ class Info:
     """What a run is, as far as it is known."""
 
     fingerprint: Annotated[
-        str, _TEXT, "digest of all that the run depends on; a run is resumed with the same"
+        str, _TEXT, "digest of all that the run follows from: only the same can go on with it"
     ] = ""
     parts: Annotated[Mapping[str, str], _TEXTS, "digests of the parts of it, to tell what differs"] = field(
         default_factory=dict

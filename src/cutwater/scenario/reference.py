@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from cutwater.base.schema import Field, Schema
 from cutwater.scenario.sections import SECTIONS, TOP
 
-_BLOCK = re.compile(r"(<!-- keys of ([\w-]+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (keys|fields) of ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 
 class KeyRow(NamedTuple):
@@ -39,19 +39,36 @@ def rows(section: str) -> list[KeyRow]:
 
 def markdown(rows: Iterable[KeyRow]) -> str:
     """A table for the documentation."""
-    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
-    for row in rows:
-        cells = (f"`{row.key}`", row.default, row.allowed, row.meaning)
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines) + "\n"
+    return _table(
+        ("key", "default", "allowed", "meaning"),
+        ((f"`{row.key}`", row.default, row.allowed, row.meaning) for row in rows),
+    )
 
 
-def refreshed(text: str, others: Mapping[str, Schema] | None = None) -> str:
+def fields(schema: Schema) -> str:
+    """The table of a format that programs write: what kind of JSON each key has, and its meaning."""
+    return _table(("key", "holds", "meaning"), ((f"`{e.key}`", _holds(e), e.meaning) for e in schema))
+
+
+def _holds(field: Field) -> str:
+    kind = str(field.kind.json_schema()["type"])
+    return f"{kind} or null" if field.may_be_none else kind
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (" | ".join(cell.replace("|", r"\|") for cell in row) for row in rows)
+    return f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "".join(f"| {line} |\n" for line in lines)
+
+
+def refreshed(text: str, others: Mapping[str, Schema]) -> str:
     """A page of the documentation with every marked table made anew; ``others`` are no sections."""
 
     def table(block: re.Match[str]) -> str:
-        name = block[2]
-        found = [KeyRow.of(each) for each in others[name]] if others and name in others else rows(name)
-        return f"{block[1]}{markdown(found)}{block[3]}"
+        schema = others.get(block[3])
+        if schema is not None and block[2] == "fields":
+            made = fields(schema)
+        else:
+            made = markdown(rows(block[3]) if schema is None else map(KeyRow.of, schema))
+        return f"{block[1]}{made}{block[4]}"
 
     return _BLOCK.sub(table, text)
