@@ -129,15 +129,10 @@ class Text(Kind):
 
 
 @dataclass(frozen=True)
-class ForeignText(Kind):
+class ForeignText(Text):
     """Text that anybody may have written: what a terminal must not be shown becomes a mark."""
 
-    def json_schema(self) -> JsonSchema:
-        """Text."""
-        return {"type": "string"}
-
-    def _allowed(self) -> str:
-        return "text"
+    empty: bool = True
 
     def _take(self, value: Any) -> str:
         if not isinstance(value, str):

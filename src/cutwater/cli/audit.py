@@ -33,8 +33,8 @@ def audit(
     """Compare what the plan of each round predicted with what was measured, client by client.
 
     Each cell is predicted → measured. Shares are in FLOPS while the session asked for them; a server that
-    has compute to spare delivers more than it promised. Of a run by `cutwater train`, where nothing is
-    measured, the virtual clock's seconds stand in.
+    has compute to spare delivers more than it promised. Bytes are of both directions. Of a run by
+    `cutwater train`, where nothing is measured, the virtual clock's seconds stand in.
 
     Example: cutwater audit runs/fleet
     """
