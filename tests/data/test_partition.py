@@ -271,7 +271,7 @@ def test_a_partition_of_ones_own_gives_each_client_its_positions():
 def test_what_a_client_holds_must_be_a_list_of_positions(held):
     with pytest.raises(DataError, match="client 'a' must hold a list of positions"):
         Partition.of({"a": held})
-    with pytest.raises(DataError, match="0 clients .* needs a client"):
+    with pytest.raises(DataError, match=r"0 clients .* needs a client"):
         Partition.of({})
 
 

@@ -117,7 +117,7 @@ class Hosting:
         trained = self._done.pop(session, None)
         if trained is None:
             raise EngineError(
-                f"the server has no trained half of session {session}: it failed, has not ended, or was collected before"
+                f"the server has no trained half of session {session}: it failed, goes on, or was collected"
             )
         return trained
 
