@@ -72,7 +72,7 @@ def test_measuring_takes_at_least_one_repetition(repetitions):
 
 def test_a_model_that_can_not_learn_has_no_backward_pass():
     layered = cutwater.layered(nn.Sequential(nn.Flatten()))
-    with pytest.raises(ModelError, match="no gradient"):
+    with pytest.raises(ModelError, match="no output of the model has a gradient"):
         measure(layered, torch.zeros(1, 2), 1)
 
 
