@@ -7,14 +7,14 @@ round is aggregated, however many rounds there are.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
-from cutwater.federate.executor import Executor, Lost, Orders, Update
+from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
 from cutwater.federate.measured import RoundMeasured
 from cutwater.federate.record import ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, plan_round, unplanned
@@ -177,7 +177,7 @@ def _collect(
     executor: Executor, orders: Orders, collection: Collection, collected: _Collected, skip: bool
 ) -> None:
     """Phases 2 to 4: hand out, collect until enough or the time is up, and judge what comes."""
-    with closing(_iterator(executor, orders)) as arrivals:
+    with closing(_arrivals(executor, orders)) as arrivals:
         for arrival in arrivals:
             if isinstance(arrival, Lost):
                 collected.lost[arrival.client] = arrival
@@ -200,10 +200,9 @@ def _collect(
             collected.lost.setdefault(name, Lost(name, f"late: no update after {waited:.3g} s"))
 
 
-def _iterator(executor: Executor, orders: Orders) -> Any:
-    """The arrivals as something that can be closed, whatever kind of iterator an executor returns."""
-    arrivals = executor.carry_out(orders)
-    return arrivals if hasattr(arrivals, "close") else (arrival for arrival in arrivals)
+def _arrivals(executor: Executor, orders: Orders) -> Generator[Arrival, None, None]:
+    """What comes of the orders, to be closed whatever kind of iterator an executor returns."""
+    yield from executor.carry_out(orders)
 
 
 def _outcome(
