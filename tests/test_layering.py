@@ -1,6 +1,7 @@
 """Imports point one way: each package uses only what stands above it in ORDER."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,16 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 def imports(path: Path) -> set[str]:
     """Absolute names of every module that a file imports, inside functions too."""
+    return _imported(ast.parse(path.read_text()))
+
+
+def _imported(tree: ast.AST) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0, f"a relative import of {node.module}"
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return found
 
@@ -67,6 +72,34 @@ def test_imports_point_up(path: Path) -> None:
     for name in imports(path):
         if name.startswith("cutwater."):
             assert ORDER.index(part(name)) <= ORDER.index(home), f"{path.name} imports {name}"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Nor lazily, inside a function; what only type checkers follow does not count."""
+    names = {_module(path): path for path in FILES}
+    graph = {name: {_known(found, names) for found in _really(path)} for name, path in names.items()}
+    order = TopologicalSorter({name: found - {name, ""} for name, found in graph.items()})
+    tuple(order.static_order())  # raises a CycleError that names the circle
+
+
+def _module(path: Path) -> str:
+    return ".".join(("cutwater", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _known(name: str, names: dict[str, Path]) -> str:
+    """The module that a name is, or is in; none where it is not ours."""
+    return name if name in names else name.rpartition(".")[0] if name.rpartition(".")[0] in names else ""
+
+
+def _really(path: Path) -> set[str]:
+    """What a file imports when it runs."""
+    if path.name in ("extend.py", "__init__.py") and path.parent == ROOT:
+        return set()
+    tree = ast.parse(path.read_text())
+    typed = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    for node in typed:
+        node.body = [ast.Pass()]
+    return _imported(tree)
 
 
 def top_level_imports(path: Path) -> set[str]:

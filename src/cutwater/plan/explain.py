@@ -1,23 +1,26 @@
 """A plan in words: who is the bottleneck, who shares the server, what would help most."""
 
 from math import isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.plan.marginal import TOGETHER
-from cutwater.plan.value import Plan
+
+if TYPE_CHECKING:  # a plan explains itself by this module
+    from cutwater.plan.value import Plan
 
 MOST = 6
 """Names that a sentence can bear."""
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: "Plan") -> str:
     """A few sentences about a plan."""
     return "\n".join([_result(plan), _bottleneck(plan), _sharing(plan), _advice(plan)])
 
 
-def _result(plan: Plan) -> str:
+def _result(plan: "Plan") -> str:
     text = f"A round takes {show_seconds(plan.latency)} ({plan.planner}"
     text += f", {plan.outcome})" if plan.outcome else ")"
     if not isfinite(plan.gap):
@@ -27,7 +30,7 @@ def _result(plan: Plan) -> str:
     return f"{text}: at most {plan.gap:.1%} above the optimum of {show_seconds(plan.lower_bound)}."
 
 
-def _bottleneck(plan: Plan) -> str:
+def _bottleneck(plan: "Plan") -> str:
     if plan.latency == 0:
         return "Nothing is computed, learned or sent: every client is done at once."
     client = plan.bottleneck
@@ -41,7 +44,7 @@ def _bottleneck(plan: Plan) -> str:
     return f"{which} {client.name}, which {how}: {shown}."
 
 
-def _sharing(plan: Plan) -> str:
+def _sharing(plan: "Plan") -> str:
     sharing = np.flatnonzero(plan.shares > 0)
     whole = int(np.count_nonzero(plan.cuts == plan.layers))
     if not sharing.size:
@@ -62,7 +65,7 @@ def _train(clients: int) -> str:
     return "1 trains" if clients == 1 else f"{clients} train"
 
 
-def _advice(plan: Plan) -> str:
+def _advice(plan: "Plan") -> str:
     """What 10 % more of each thing is worth, to first order, best first."""
     per_flops, effect = plan.marginal
     options = {"10 % more server compute": 0.1 * plan.server_compute * per_flops}

@@ -14,6 +14,7 @@ from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
+from cutwater.plan.explain import explain
 from cutwater.plan.latency import PHASES, SECONDS, Details, Phases, details
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
@@ -184,8 +185,6 @@ class Plan:
 
     def explain(self) -> str:
         """Who is the bottleneck, who shares the server, and what would help most, in a few sentences."""
-        from cutwater.plan.explain import explain
-
         return explain(self)
 
     def to_json(self) -> dict[str, Any]:

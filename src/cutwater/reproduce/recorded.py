@@ -3,15 +3,14 @@
 A training of the paper's own model takes hours, so one is kept in ``recorded.json``: what `cutwater reproduce
 accuracy --full` had in its run folder when it was recorded by
 
-    python -m cutwater.reproduce.recorded DIR/runs/accuracy/efficientnet_v2_m-seed-1
+    python -m cutwater.reproduce.record DIR/runs/accuracy/efficientnet_v2_m-seed-1
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutwater.base.jsonfile import check_document, document, read_json, write_json
-from cutwater.reproduce.item import Claim, plain
+from cutwater.base.jsonfile import check_document, read_json
+from cutwater.reproduce.item import Claim
 
 FORMAT = "cutwater.recorded"
 VERSION = 1
@@ -75,32 +74,3 @@ def recorded(path: Path = HOME) -> Recorded | None:
     lists = {name: tuple(body[name]) for name in ("rounds", "accuracy", "loss")}
     seconds = {planner: tuple(times) for planner, times in body["seconds"].items()}
     return Recorded(**{**body, **lists, "seconds": seconds})
-
-
-def record(folder: Path, path: Path = HOME) -> Recorded:
-    """Keep what a run folder holds of a training of EfficientNetV2-M."""
-    from cutwater.reproduce.items.accuracy import ITEM
-    from cutwater.reproduce.training import as_training, load_data, make_study
-    from cutwater.runs.reader import read_run
-
-    run = read_run(folder).undamaged()
-    data, _ = load_data(ITEM.full.source)
-    training = as_training(make_study(ITEM.full, data, int(run.info.facts["seed"])), run.lines)
-    found = Recorded(
-        seed=training.seed,
-        lr=ITEM.full.lr,
-        done=len(run.lines),
-        rounds=training.rounds,
-        accuracy=training.accuracy,
-        loss=tuple(line.loss for line in run.lines if line.loss is not None),
-        seconds=training.seconds,
-        weights_sha256=training.weights_sha256,
-        wall_hours=round(run.lines[-1].wall_seconds / 3600, 2),
-        versions=run.info.facts["versions"],
-    )
-    write_json(path, document(FORMAT, VERSION, plain(found)))
-    return found
-
-
-if __name__ == "__main__":
-    record(Path(sys.argv[1]))
