@@ -9,7 +9,7 @@ From the wire upwards:
     ticket        who may open which session, bound to run, round, client and cut
     tls           the server's own certificate, pinned by the ticket
     limits        caps, keepalive and the gRPC options they become
-    trainer       whoever trains the server's halves, as the stream sees it
+    step_trainer  whoever trains the server's halves, as the stream sees it
     exactly_once  a session's state at the server: every step takes effect exactly once
     service       what the server does with a connection
     server        the grpc.aio server, in a thread of its own
