@@ -19,7 +19,8 @@ import numpy as np
 from cutwater.plan.alternating import alternating
 from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Fleet
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.values import Profile
 
 HERE = Path(__file__).resolve().parent

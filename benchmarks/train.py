@@ -40,7 +40,8 @@ from cutwater.federate.study import Study
 from cutwater.model import zoo
 from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Fleet
-from cutwater.plan.problem import Server, Session
+from cutwater.plan.problem import Server
+from cutwater.plan.session import Session
 from cutwater.scenario.settings import DataSettings, TrainSettings
 from cutwater.train.session import Task
 from cutwater.train.step import ClientSide, ServerSide, optimizer_factory, train_step

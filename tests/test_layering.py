@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "cutwater"
 ORDER = (
     "base",
+    "codec",
     "model",
     "profile",
     "plan",

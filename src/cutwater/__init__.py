@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.model.zoo import build as build
     from cutwater.plan.fleet import Client as Client, Fleet as Fleet
     from cutwater.plan.planners import solve as solve
-    from cutwater.plan.problem import Problem as Problem, Server as Server, Session as Session
+    from cutwater.plan.problem import Problem as Problem, Server as Server
+    from cutwater.plan.session import Session as Session
     from cutwater.plan.value import Plan as Plan
     from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
     from cutwater.profile.measure import measure as measure
@@ -47,7 +48,7 @@ _HOME = {
     "Round": "cutwater.federate.loop",
     "Scenario": "cutwater.scenario.file",
     "Server": "cutwater.plan.problem",
-    "Session": "cutwater.plan.problem",
+    "Session": "cutwater.plan.session",
     "Study": "cutwater.federate.study",
     "TrainSettings": "cutwater.scenario.settings",
     "TrainedRun": "cutwater.federate.loop",

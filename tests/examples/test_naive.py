@@ -13,7 +13,8 @@ from cutwater.federate.study import Study
 from cutwater.model.discover.layered import layered
 from cutwater.plan.fleet import Client
 from cutwater.plan.planners import solve
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.count import profile_layered
 from cutwater.scenario.settings import DataSettings, TrainSettings
 from cutwater.train.aggregate import weights_sha256

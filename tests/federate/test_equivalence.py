@@ -12,7 +12,8 @@ from cutwater.data.samples import Data
 from cutwater.federate.study import Study
 from cutwater.model import zoo
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Server, Session
+from cutwater.plan.problem import Server
+from cutwater.plan.session import Session
 from cutwater.scenario.settings import DataSettings, TrainSettings
 
 MODELS = {

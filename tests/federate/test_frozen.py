@@ -17,7 +17,8 @@ from cutwater.plan.exact import exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import latency, session_bits
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.train.aggregate import weights_sha256
 
 

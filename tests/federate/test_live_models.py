@@ -8,7 +8,7 @@ from small_study import small_data, small_study
 from torch import nn
 
 from cutwater.execute import local
-from cutwater.plan.problem import Session
+from cutwater.plan.session import Session
 
 ROUNDS = 300
 SHAPE = (17, 6)

@@ -14,7 +14,7 @@ from cutwater.execute import local
 from cutwater.federate.clock import clock_only
 from cutwater.federate.conditions import Conditions
 from cutwater.federate.loop import mean_test_loss
-from cutwater.plan.problem import Session
+from cutwater.plan.session import Session
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Score, run_both_sides
 

@@ -21,7 +21,7 @@ from cutwater.base.schema import read
 from cutwater.data.custom import from_datasets
 from cutwater.data.partition import Partition
 from cutwater.execute.local import sensible_workers, usable_cores
-from cutwater.plan.problem import Session
+from cutwater.plan.session import Session
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.scenario.settings import DataSettings, TrainSettings
 from cutwater.train.lookup import find_optimizer, named_loss

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from cutwater.base.errors import PlanError
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import before_server, server_work
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.values import Cut, Profile
 
 

@@ -11,7 +11,8 @@ from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import session_phases
 from cutwater.plan.planners import solve
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
 from cutwater.runs.metrics import parse

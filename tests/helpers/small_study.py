@@ -7,7 +7,8 @@ from cutwater.data.custom import from_datasets
 from cutwater.data.samples import Data
 from cutwater.federate.study import Study
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Server, Session
+from cutwater.plan.problem import Server
+from cutwater.plan.session import Session
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 CLIENTS = 6

@@ -12,7 +12,8 @@ from cutwater.plan.alternating import alternating, fitted_cuts, positive_root, s
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.fit import fit
 
 

@@ -15,7 +15,8 @@ from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import latency
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.plan.tables import ClientTables, CutTables, without_server
 
 LEFTOVER = pytest.mark.parametrize("leftover", ["lexicographic", "none"])

@@ -7,7 +7,8 @@ from plan_cases import make_profile, network_like, problems, random_problem
 
 from cutwater.plan import latency as eq
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.fit import fit
 
 # Two layers of 1 and 3 MFLOPs forward, κ = 2; 8 and 24 kbit of parameters; 400 bits smashed, 160 bits back.

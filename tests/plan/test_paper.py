@@ -9,7 +9,8 @@ from cutwater.plan.alternating import fitted_cuts, stationary_cut
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import latency, whole_model_latency
 from cutwater.plan.planners import solve
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.fit import fit
 from cutwater.scenario.file import load_scenario
 

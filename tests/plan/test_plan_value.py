@@ -15,7 +15,8 @@ from cutwater.base.schema import schema_of
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import PHASES
 from cutwater.plan.planners import planners, solve
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.plan.value import ClientPlan, Plan
 
 

@@ -15,7 +15,8 @@ from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import latency, whole_model_latency
 from cutwater.plan.planners import planners, register, solve, solve_by
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.plan.value import assemble
 
 BUILT_IN = ("exact", "alternating", "fedavg", "splitfed", "splitfed-best", "greedy", "random", "exhaustive")

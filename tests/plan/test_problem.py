@@ -10,7 +10,8 @@ from plan_cases import make_profile, network_like, problems
 from cutwater.base.errors import PlanError
 from cutwater.plan.allowed import client_memory
 from cutwater.plan.fleet import Client, Fleet, Numbered
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 
 PROFILE = network_like(8)
 

@@ -13,6 +13,7 @@ from numpy.random import RandomState
 from cutwater.base.errors import DataError
 from cutwater.base.seeded import stream
 from cutwater.data.samples import Indices
+from cutwater.plan.session import last_of_pass
 
 
 def batches(
@@ -67,14 +68,9 @@ def check_session(
 
 
 def _edges(samples: int, batch_size: int) -> Indices:
-    """Where the mini-batches of a pass begin and end.
-
-    A sample that would be left alone joins the mini-batch before it: batch normalisation can't work on one.
-    """
-    edges = np.append(np.arange(0, samples, batch_size), samples)
-    if batch_size > 1 and samples % batch_size == 1 and samples > batch_size:
-        edges = np.delete(edges, -2)
-    return edges
+    """Where the mini-batches of a pass begin and end."""
+    full, left = (int(each) for each in last_of_pass(np.int64(samples), np.int64(batch_size)))
+    return np.cumsum([0, *[batch_size] * full, *[left] * (left > 0)])
 
 
 def _passes(samples: Indices, batch_size: int, epochs: int, key: tuple[int, int, str]) -> Iterator[Indices]:

@@ -24,7 +24,8 @@ from cutwater.model.randomness import derive_seed, drawn_from
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.planners import planner_for
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.plan.value import Plan
 from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind

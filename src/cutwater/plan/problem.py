@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
-from cutwater.base.kinds import Quantity, Whole
-from cutwater.base.schema import Told, check, described
+from cutwater.base.kinds import Quantity
+from cutwater.base.schema import check, described
 from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
-from cutwater.plan.fleet import MOST, Client, Fleet
+from cutwater.plan.fleet import Client, Fleet
+from cutwater.plan.session import Session
 from cutwater.profile.values import Profile
 
 
@@ -33,36 +34,6 @@ class Server:
 
     def __post_init__(self) -> None:
         check(self)
-
-
-@described("the session", PlanError, either=((("epochs",), ("steps",)),))
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """How much a client trains in one round: ``epochs`` over its data, or ``steps`` mini-batches."""
-
-    epochs: Annotated[
-        int | None,
-        Whole(1, MOST, quoted=True),
-        "I: a session is so many passes over the client's samples",
-        Told("needed, or `steps`"),
-    ] = None
-    steps: Annotated[
-        int | None,
-        Whole(1, MOST, quoted=True),
-        "a session is so many mini-batches",
-        Told("needed, or `epochs`"),
-    ] = None
-    batch_size: Annotated[int, Whole(1, MOST, quoted=True), "|B|: samples in a mini-batch"] = 32
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    def of(self, client: Client) -> "Session":
-        """How much one client trains: by its own numbers where it has any, else by these."""
-        own = client.epochs is not None or client.steps is not None
-        source = client if own else self
-        size = client.batch_size or self.batch_size
-        return Session(epochs=source.epochs, steps=source.steps, batch_size=size)
 
 
 @dataclass(frozen=True)

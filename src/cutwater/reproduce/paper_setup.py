@@ -8,7 +8,8 @@ import numpy as np
 from cutwater.base.arrays import Floats
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import Phases
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.count import PAPER_KAPPA, profile_model
 from cutwater.profile.values import Profile
 from cutwater.report.figures import GROUPS

@@ -24,7 +24,8 @@ from cutwater.federate.study import Study
 from cutwater.federate.verify import Check, verify
 from cutwater.model import zoo
 from cutwater.plan.planners import run as plan_by
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.count import profile_model
 from cutwater.profile.values import Profile
 from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty

@@ -23,7 +23,8 @@ from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
 from cutwater.base.toml import parse_toml
 from cutwater.plan.fleet import Fleet
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.profile.cache import profile_of
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile

@@ -11,7 +11,8 @@ from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Table, Text, Whole
 from cutwater.base.schema import Field, Schema, Told, check, described, schema_of
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Server, Session
+from cutwater.plan.problem import Server
+from cutwater.plan.session import Session
 from cutwater.profile.options import check_option
 from cutwater.profile.values import COUNTS
 from cutwater.scenario.generate import FLEET

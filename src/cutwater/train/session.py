@@ -13,19 +13,19 @@ from cutwater.base.errors import RunError
 from cutwater.data.samples import Batch
 from cutwater.model.layers import Layered, Split
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
-from cutwater.model.traffic import Traffic, tensor_bytes, traffic
+from cutwater.model.traffic import Traffic, traffic
+from cutwater.plan.session import part_sizes
 from cutwater.train.step import (
     ClientSide,
     Loss,
     MakeOptimizer,
-    Reply,
     ServerSide,
     ServerStages,
-    Tensors,
     Watch,
     no_watch,
     train_step,
 )
+from cutwater.train.wire import Coder, InProcess
 
 State = Mapping[str, Tensor]
 """Weights and buffers by name."""
@@ -45,6 +45,12 @@ class Task:
     """n_k: the client's weight in the average."""
     holds: int = 0
     """The client has the fixed weights of this many layers from earlier rounds."""
+    schedule: str = "in turn"
+    """Whether the parts of a mini-batch cross the cut one after the other, or overlap."""
+    up: str = "fp32"
+    """The codec of smashed data."""
+    down: str = "fp32"
+    """The codec of gradients."""
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -75,6 +81,8 @@ class Job:
     """The optimizer of a session, given its learning rate; made anew for each session."""
     batches: Callable[[Task], Iterable[Batch]]
     """The mini-batches of a session, on the model's device: a function of client and round alone."""
+    micro_batches: int = 1
+    """The parts that every mini-batch is trained in."""
 
     def split(self, cut: int) -> Split:
         """The model's halves, which share its tensors; made once for each cut."""
@@ -99,19 +107,6 @@ def _split(model: Layered, cut: int) -> Split:
 @lru_cache(maxsize=128)
 def _traffic(model: Layered, cut: int) -> Traffic:
     return traffic(model.half(0, cut))
-
-
-class _Counting:
-    """A server in this process that counts what would have crossed the network."""
-
-    def __init__(self, server: ServerSide) -> None:
-        self.server, self.up, self.down = server, 0, 0
-
-    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
-        reply = self.server.step(step, smashed, labels)
-        self.up += tensor_bytes((*smashed, labels))
-        self.down += tensor_bytes(reply.gradients)
-        return reply
 
 
 @dataclass(frozen=True)
@@ -139,11 +134,13 @@ def run_session(
     """
     job.model.restart()
     client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
-    total, samples, steps = 0.0, 0, 0
-    for step, (inputs, labels) in enumerate(batches):
+    total, samples, steps, parts = 0.0, 0, 0, 0
+    how = {"micro_batches": job.micro_batches, "overlapped": task.schedule == "overlapped"}
+    for inputs, labels in batches:
         begin(len(labels))
-        loss = check_loss(train_step(client, server, job.loss, step, inputs, labels), task, step)
-        total, samples, steps = total + loss * len(labels), samples + len(labels), steps + 1
+        loss = train_step(client, server, job.loss, parts, inputs, labels, **how)
+        total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
+        steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
     if not steps:
         raise RunError(
             f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"
@@ -157,7 +154,9 @@ def run_both_sides(job: Job, task: Task, weights: State) -> Result:
     server = None
     if task.cut < len(job.model):
         half = job.split(task.cut).server
-        server = _Counting(ServerSide(half, job.optimizer(task.lr), task.seed, job.loss))
+        side = ServerSide(half, job.optimizer(task.lr), task.seed, job.loss)
+        up, down = Coder.of(task.up, "up", task.seed), Coder.of(task.down, "down", task.seed)
+        server = InProcess(side, up, down)
     steps = run_session(job, task, server, job.batches(task))
     down, up = job.model_bytes(task)
     return Result(

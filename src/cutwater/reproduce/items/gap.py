@@ -10,7 +10,8 @@ import numpy as np
 from cutwater.base.arrays import Floats
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.planners import run as plan_by
-from cutwater.plan.problem import Problem, Server, Session
+from cutwater.plan.problem import Problem, Server
+from cutwater.plan.session import Session
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import EPOCHS, PICKED, SERVER, profile

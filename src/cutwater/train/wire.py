@@ -1,0 +1,100 @@
+"""What a codec does to the tensors that cross a cut: one seam for every executor.
+
+In process, tensors are coded and decoded on the spot; across a network, the coded ones are what travels. So
+both ends see the same values either way. A codec takes float32 tensors; what else crosses a cut (whole
+numbers, masks, other floats) passes as it is. Random numbers of a codec follow from the session's seed, the
+direction, the part and the tensor's place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cutwater.codec.registry import find_codec
+from cutwater.codec.values import Codec, decode_checked, encode_checked
+from cutwater.model.randomness import derive_seed
+from cutwater.model.traffic import tensor_bytes
+from cutwater.train.step import Part, Reply, ServerStages, Tensors
+
+Direction = Literal["up", "down"]
+_WHAT = {"up": "smashed data", "down": "gradients"}
+
+
+@dataclass(frozen=True)
+class Coder:
+    """One direction of a session's wire."""
+
+    codec: Codec
+    direction: Direction
+    seed: int
+    """The session's."""
+
+    @classmethod
+    def of(cls, name: str, direction: Direction, seed: int) -> "Coder":
+        """The coder of a codec by name."""
+        return cls(find_codec(name), direction, seed)
+
+    @property
+    def plain(self) -> bool:
+        """Whether tensors travel as they are."""
+        return self.codec.name == "fp32"
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether a tensor is coded at all."""
+        return not self.plain and tensor.dtype == torch.float32
+
+    def encode(self, number: int, tensors: Tensors) -> Tensors:
+        """Tensors of a part as they travel: bytes where they are coded."""
+        return tuple(
+            self._encode(number, place, tensor) if self.takes(tensor) else tensor
+            for place, tensor in enumerate(tensors)
+        )
+
+    def _encode(self, number: int, place: int, tensor: Tensor) -> Tensor:
+        seed = derive_seed(self.seed, self.direction, number, place)
+        values = tensor.detach().cpu().contiguous().numpy()
+        return torch.from_numpy(encode_checked(self.codec, values, seed, self._what(number)))
+
+    def decode(self, number: int, coded: Tensors, like: Sequence[Tensor]) -> Tensors:
+        """What arrives; ``like`` has the shapes, types and devices (meta tensors will do)."""
+        pairs = zip(coded, like, strict=True)
+        return tuple(self._decode(number, one, as_) if self.takes(as_) else one for one, as_ in pairs)
+
+    def _decode(self, number: int, coded: Tensor, like: Tensor) -> Tensor:
+        values = decode_checked(self.codec, coded.numpy(), tuple(like.shape), self._what(number))
+        found = torch.from_numpy(values)
+        return found if like.is_meta else found.to(like.device)
+
+    def _what(self, number: int) -> str:
+        return f"{_WHAT[self.direction]} of part {number}"
+
+    def across(self, number: int, tensors: Tensors) -> tuple[Tensors, int]:
+        """What arrives at the other end, and the bytes that crossed."""
+        coded = self.encode(number, tensors)
+        return self.decode(number, coded, tensors), tensor_bytes(coded)
+
+
+class InProcess(ServerStages):
+    """A server in this process behind a wire: applies the codecs and counts what would have crossed."""
+
+    def __init__(self, server: ServerStages, up: Coder, down: Coder) -> None:
+        self.server, self._coders = server, (up, down)
+        self.up, self.down, self._numbers = 0, 0, list[int]()
+
+    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
+        """Through the codec up."""
+        arrived, size = self._coders[0].across(part.number, smashed)
+        self.up += size + tensor_bytes((labels,))
+        pairs = zip(arrived, smashed, strict=True)
+        self.server.send(part, tuple(a.requires_grad_(s.requires_grad) for a, s in pairs), labels)
+        self._numbers.append(part.number)
+
+    def receive(self) -> Reply:
+        """Through the codec down."""
+        reply = self.server.receive()
+        gradients, size = self._coders[1].across(self._numbers.pop(0), reply.gradients)
+        self.down += size
+        return Reply(gradients, reply.loss, reply.unused)
