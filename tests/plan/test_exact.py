@@ -209,14 +209,18 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
     assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)
 
 
-def one_by_one(F, order, split, count, pattern, weights, alone, scaled):
+def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns):
     """What the sweep over T̃ means, with the sum made anew for every client."""
+
+    def need(T, k):
+        return kernel.need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns)
+
     for visited, b in enumerate(order):
         T = alone[b]
-        used = sum(kernel.need(T, weights[k], scaled[pattern[k]]) for k in split[:count])
+        used = sum(need(T, k) for k in split[:count])
         if used > F:
             return count, visited
-        if used + kernel.need(T, weights[b], scaled[pattern[b]]) > F:
+        if used + need(T, b) > F:
             alone[b] = -np.inf
         else:
             split[count] = b
@@ -230,8 +234,9 @@ def one_by_one(F, order, split, count, pattern, weights, alone, scaled):
     st.integers(2, 120),
     st.sampled_from([0.0, 1e-12, 1e-5, 1e-2, 1.0]),
     st.floats(0.05, 2.0),
+    st.sampled_from([1, 3]),
 )
-def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, room):
+def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, room, parts):
     rng = np.random.default_rng(seed)
     fleet = Fleet.from_columns(
         compute=1e10 * rng.choice([1.0, 1.5], count) * (1 + spread * rng.random(count)),
@@ -239,16 +244,17 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
         down=3.2e7,
         samples=rng.choice([300, 500], count),
     )
-    problem = Problem(network_like(), fleet, Server(1e12), Session(epochs=2))
+    problem = Problem(network_like(), fleet, Server(1e12), Session(epochs=2, micro_batches=parts))
     alone = without_server(problem)[0]
     tables = ClientTables.of(problem, CutTables.of(problem), alone, np.arange(count))
-    rows = (tables.pattern, tables.weights)
+    rows, by_cut = (tables.pattern, tables.weights), tables.by_cut
+    cells = (by_cut.scaled, by_cut.rows, by_cut.turns)
     order = np.argsort(-alone, kind="stable")
-    needs = [kernel.need(alone[k], tables.weights[k], tables.by_cut.scaled[tables.pattern[k]]) for k in order]
+    needs = [kernel.used(alone[k], np.array([k]), 1, *rows, *cells) for k in order]
     found = []
     for sweep in (kernel.sweep, one_by_one):
         split, left = np.zeros(count, dtype=np.int64), alone.copy()
-        sharing, visited = sweep(room * sum(needs), order, split, 0, *rows, left, tables.by_cut.scaled)
+        sharing, visited = sweep(room * sum(needs), order, split, 0, *rows, left, *cells)
         found.append((sharing, visited, split[:sharing].tolist(), left.tolist()))
     assert found[0] == found[1]
 
@@ -257,7 +263,8 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     source = Path(kernel.__file__).read_text()
     nowhere = {"__name__": "cutwater.plan.kernel"}
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
-    weight, scaled = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), np.linspace(0.1, 2.0, 18).reshape(6, 3)
-    wanted = kernel._need(90.0, weight, scaled)
+    weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 30).reshape(10, 3)
+    wanted = kernel._need(90.0, weight, scaled, scaled, 3)
     assert 0 < wanted < np.inf
-    assert nowhere["need"](90.0, weight, scaled) == kernel.need(90.0, weight, scaled) == wanted
+    assert nowhere["need"](90.0, weight, scaled, scaled, 3) == wanted
+    assert kernel.need(90.0, weight, scaled, scaled, 3) == wanted

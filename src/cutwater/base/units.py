@@ -1,6 +1,7 @@
-"""Quantities as people write them: "3000 GFLOPS", "4 MB/s", "512 kB".
+"""Quantities as people write them: "3000 GFLOPS", "4 MB/s", "512 kB", "40 ms".
 
-Inside Cutwater compute is in FLOPS, rates are in bits per second and sizes in bits, always plain floats.
+Inside Cutwater compute is in FLOPS, rates are in bits per second, sizes in bits and times in seconds, always
+plain floats.
 A bare number is refused: whether 4 means bits or bytes is a factor of eight.
 """
 
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from cutwater.base.errors import UnitError
 
-Unit = Literal["compute", "rate", "size"]
+Unit = Literal["compute", "rate", "size", "time"]
 
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -46,17 +47,22 @@ QUANTITIES: Mapping[Unit, Written] = {
         "a number with a unit such as '512 MB' or '2 GiB'",
         "bit",
     ),
+    "time": Written(
+        re.compile(_NUMBER + r"()(s|sec|seconds?|ms|us|µs|min|h)\s*$"),
+        "a number with a unit such as '40 ms' or '1.5 s'",
+        "s",
+    ),
 }
 
 
 def parse_quantity(kind: Unit, text: object, what: str, *, or_none: bool = False) -> float:
-    """FLOPS, bits per second or bits from text; zero only where it may be ``or_none``."""
+    """FLOPS, bits per second, bits or seconds from text; zero only where it may be ``or_none``."""
     written = QUANTITIES[kind]
     match = written.pattern.match(text) if isinstance(text, str) else None
     if match is None:
         raise UnitError(f"{what} is {text!r}, but must be {written.words}")
     number, prefix, unit = match.groups()
-    value = float(number.replace(",", "").replace("_", "")) * (_scale(prefix) * _bits(unit))
+    value = float(number.replace(",", "").replace("_", "")) * (_scale(prefix) * _of_unit(unit))
     if not (_LEAST <= value <= _MOST or (or_none and value == 0)):
         allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
         raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
@@ -88,6 +94,15 @@ def parse_size(text: object, what: str = "size") -> float:
     4096000.0
     """
     return parse_quantity("size", text, what)
+
+
+def parse_time(text: object, what: str = "time") -> float:
+    """Seconds from text.
+
+    >>> parse_time("40 ms"), parse_time("2 min")
+    (0.04, 120.0)
+    """
+    return parse_quantity("time", text, what)
 
 
 def show_compute(flops: float) -> str:
@@ -136,8 +151,12 @@ def _scale(prefix: str) -> float:
     return _BINARY.get(prefix) or _SCALE[prefix]
 
 
-def _bits(unit: str) -> float:
-    return 8.0 if unit in ("B", "byte", "bytes") else 1.0
+_UNITS = {"B": 8.0, "byte": 8.0, "bytes": 8.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0, "h": 3600.0}
+
+
+def _of_unit(unit: str) -> float:
+    """Bits, FLOPS or seconds that a unit is."""
+    return _UNITS.get(unit, 1.0)
 
 
 def _show(value: float, unit: str) -> str:

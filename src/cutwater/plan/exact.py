@@ -7,6 +7,11 @@ Fix a target T. The smallest share that has client k done by T is
 
 so T is feasible exactly when Σ need_k(T) ≤ F^max. The sum falls as T grows: the smallest feasible T is the
 optimum, and an infeasible T just below it proves that. No regression, no alternation, O(K·L) for each step.
+
+Nothing of this depends on what the options of a client are, as long as more of the server is never slower. So
+an option may as well be a cut and a wire (schedule and codecs): the minimum goes over all of them, and where
+the parts of a step overlap, the smallest share of an option is the root of a convex function
+(:mod:`cutwater.plan.kernel`) in place of a quotient. The optimum is the global one over all options.
 """
 
 from dataclasses import dataclass
@@ -19,7 +24,7 @@ from cutwater.base.errors import PlanError
 from cutwater.plan import kernel
 from cutwater.plan.problem import Problem
 from cutwater.plan.root import TOLERANCE, Bracket, smallest_feasible
-from cutwater.plan.tables import ClientTables, CutTables, without_server
+from cutwater.plan.tables import ClientTables, CutTables, undominated, without_server
 from cutwater.plan.value import Plan, assemble
 
 Leftover = Literal["lexicographic", "none"]
@@ -40,8 +45,8 @@ def exact(problem: Problem, *, leftover: Leftover = "lexicographic") -> Plan:
     if leftover not in ("lexicographic", "none"):
         raise PlanError(f"leftover is {leftover!r}, but must be 'lexicographic' or 'none'")
     F = problem.server.compute
-    alone, cuts = without_server(problem)
-    field = _Field(problem, alone, CutTables.of(problem))
+    alone, cuts, wires = without_server(problem)
+    field = _Field.of(problem, alone)
     part = field.needy(F)
     found = _solve(part.table, F)
     target, needs = found.latency, part.table.alone
@@ -52,16 +57,16 @@ def exact(problem: Problem, *, leftover: Leftover = "lexicographic") -> Plan:
         # What is left over reaches further down than the clients looked at so far.
         part = field.slowest(8 * len(part.clients))
         found = _solve(part.table, F)
-    split, cut, share = _assign(part.table.with_alone(needs), target, F)
-    shares = np.zeros(len(problem))
-    cuts[part.clients[split]], shares[part.clients[split]] = cut, share
+    split, cell, share = _assign(part.table.with_cells(field.by_cut).with_alone(needs), target, F)
+    chosen, shares = part.clients[split], np.zeros(len(problem))
+    cuts[chosen], wires[chosen], shares[chosen] = field.by_cut.cuts[cell], field.by_cut.wires[cell], share
     bound = found.lower_bound * (1 - ROUNDING)
-    return assemble(problem, "exact", cuts, shares, lower_bound=bound, outcome="optimal")
+    return assemble(problem, "exact", cuts, shares, wires=wires, lower_bound=bound, outcome="optimal")
 
 
 def certified_bound(problem: Problem) -> float:
     """A latency that no plan for this problem can beat, within 1e-9 of the optimum."""
-    field = _Field(problem, without_server(problem)[0], CutTables.of(problem))
+    field = _Field.of(problem, without_server(problem)[0])
     F = problem.server.compute
     return _solve(field.needy(F).table, F).lower_bound * (1 - ROUNDING)
 
@@ -83,6 +88,15 @@ class _Field:
     problem: Problem
     alone: Floats
     by_cut: CutTables
+    """All cells."""
+    searched: CutTables
+    """Those of them that can be the best for somebody, which is all that a search needs to look at."""
+
+    @classmethod
+    def of(cls, problem: Problem, alone: Floats) -> "_Field":
+        """A problem's cells, and what its clients take without the server."""
+        cells = CutTables.of(problem)
+        return cls(problem, alone, cells, cells.only(undominated(problem, cells)))
 
     def slowest(self, count: int) -> _Part:
         """So many clients with the largest T̃."""
@@ -103,7 +117,7 @@ class _Field:
         return self._part(np.flatnonzero(self.alone >= bound), bound)
 
     def _part(self, clients: Ints, others: float) -> _Part:
-        return _Part(clients, ClientTables.of(self.problem, self.by_cut, self.alone, clients), others)
+        return _Part(clients, ClientTables.of(self.problem, self.searched, self.alone, clients), others)
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,8 @@ def _solve(table: ClientTables, F: float) -> _Optimum:
         slowest = float(alone.max())
         return _Optimum(slowest, slowest, None, np.full_like(alone, np.inf))
     least = np.empty_like(alone)
-    ceiling = kernel.extremes(table.pattern, table.weights, alone, table.by_cut.rows, F / len(alone), least)
+    cells, equal = table.by_cut, F / len(alone)
+    ceiling = kernel.extremes(table.pattern, table.weights, alone, cells.rows, cells.turns, equal, least)
     helped = alone > least
     slowest = float(alone.max(where=~helped, initial=0.0))
     if not helped.any():
@@ -146,8 +161,10 @@ class _Demand:
         self._only_above(floor)
 
     def __call__(self, T: float) -> tuple[float, float]:
-        table = self._table
-        at, below = kernel.demand(T, table.pattern, table.weights, table.alone, table.by_cut.scaled)
+        table, cells = self._table, self._table.by_cut
+        at, below = kernel.demand(
+            T, table.pattern, table.weights, table.alone, cells.scaled, cells.rows, cells.turns
+        )
         if at > self._F:
             self._only_above(T)
         return float(at), float(below)
@@ -175,8 +192,8 @@ def _lexicographic(table: ClientTables, found: _Optimum, F: float) -> tuple[floa
     rest = np.flatnonzero(np.isfinite(alone) & (alone <= T))
     order = rest[np.argsort(-alone[rest], kind="stable")]
     places = alone[order]
-    scaled = table.by_cut.scaled
-    count, visited = kernel.sweep(F, order, split, first.size, table.pattern, table.weights, alone, scaled)
+    cells = (table.by_cut.scaled, table.by_cut.rows, table.by_cut.turns)
+    count, visited = kernel.sweep(F, order, split, first.size, table.pattern, table.weights, alone, *cells)
     if visited == 0:
         return T, alone
     sharing = split[:count]
@@ -190,7 +207,7 @@ def _lexicographic(table: ClientTables, found: _Optimum, F: float) -> tuple[floa
 
 
 def _assign(table: ClientTables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
-    """Which clients are split at the target, at which cut, with which share.
+    """Which clients are split at the target, in which cell, with which share.
 
     A client with hardly any time left for the server magnifies rounding, so the shares may add up to a trifle
     more than there is; a target that is a trifle later mends that for everyone.
@@ -199,10 +216,20 @@ def _assign(table: ClientTables, target: float, F: float) -> tuple[Ints, Ints, F
     shares = np.empty(len(table.alone))
     trifle = TOLERANCE / 2
     while True:
-        kernel.assign(target, table.pattern, table.weights, table.alone, table.by_cut.rows, index, shares)
+        kernel.assign(
+            target,
+            table.pattern,
+            table.weights,
+            table.alone,
+            table.by_cut.rows,
+            table.by_cut.turns,
+            table.by_cut.wires,
+            index,
+            shares,
+        )
         if shares.sum() <= F:
             break
         target *= 1 + trifle
         trifle *= 2
     split = np.flatnonzero(index >= 0)
-    return split, table.by_cut.cuts[index[split]], shares[split]
+    return split, index[split], shares[split]

@@ -9,10 +9,13 @@ from numpy.typing import ArrayLike
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
-from cutwater.base.kinds import Kind, Many, Number, Quantity, Text, Whole, quote
+from cutwater.base.kinds import Choice, Kind, Many, Number, Quantity, Text, Whole, quote
 from cutwater.base.schema import Field, Told, check, described, schema_of
+from cutwater.codec.registry import CODECS
 
 NO_LIMIT = float("inf")
+SCHEDULES = ("in turn", "overlapped")
+"""How the parts of a mini-batch cross a cut: one after the other, or as many at once as there are."""
 MOST = 10**9
 """Epochs, steps or samples of a mini-batch; more is a slip of the pen."""
 MOST_SAMPLES = 10**12
@@ -37,6 +40,18 @@ class Cuts(Many):
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise ValueError(value)
         return frozenset(value)  # whether the model has them, the problem says
+
+
+@dataclass(frozen=True)
+class Names(Many):
+    """Some of the known names: a list, or names with spaces between them in a CSV cell."""
+
+    def parse(self, value: Any) -> Any:
+        """The names, from a list or a cell."""
+        return frozenset(super().parse(value.split() if isinstance(value, str) else value))
+
+    def _take(self, value: Any) -> Any:
+        return frozenset(super()._take(value))
 
 
 @described("a client", PlanError, either=((("rate",), ("up", "down")),))
@@ -78,6 +93,21 @@ class Client:
         Told("no limit"),
     ] = NO_LIMIT
     forbidden: Annotated[frozenset[int], Cuts(), "cuts that it may not use", Told("`[]`")] = frozenset()
+    rtt: Annotated[
+        float, Quantity(least=0, per="time"), "the round trip of its link, which every split step waits for"
+    ] = 0.0
+    codecs: Annotated[
+        frozenset[str],
+        Names(Choice(CODECS, own=True)),
+        "the only codecs of `[wire]` that it can use",
+        Told("all of them"),
+    ] = frozenset()
+    schedules: Annotated[
+        frozenset[str],
+        Names(Choice(SCHEDULES)),
+        "the only schedules of `[wire]` that it can use",
+        Told("all of them"),
+    ] = frozenset()
     holds: Annotated[
         int,
         Whole(0, quoted=True),
@@ -116,8 +146,9 @@ class Numbered(Sequence[str]):
 class Fleet(Sequence[Client]):
     """All clients as read-only columns; ``fleet[k]`` is a :class:`Client`.
 
-    Zero in ``epochs``, ``steps`` or ``batch_size`` means: as the session says. ``forbidden`` holds, for the
-    few clients that have any, the cuts they must not use.
+    Zero in ``epochs``, ``steps`` or ``batch_size`` means: as the session says. ``forbidden``, ``codecs`` and
+    ``schedules`` hold, for the few clients that have any, the cuts that they must not use, and the only
+    codecs and schedules that they can.
     """
 
     names: Sequence[str]
@@ -131,7 +162,10 @@ class Fleet(Sequence[Client]):
     min_cut: Ints
     memory: Floats
     holds: Ints
+    rtt: Floats
     forbidden: dict[int, frozenset[int]]
+    codecs: dict[int, frozenset[str]]
+    schedules: dict[int, frozenset[str]]
 
     def __post_init__(self) -> None:
         if not len(self):
@@ -162,15 +196,15 @@ class Fleet(Sequence[Client]):
     def of(cls, clients: Iterable[Client]) -> "Fleet":
         """The columns of a list of clients."""
         rows = list(clients)
-        return cls.from_columns(
-            names=[row.name for row in rows],
-            forbidden={k: row.forbidden for k, row in enumerate(rows) if row.forbidden},
-            **{
-                f.name: [getattr(row, f.name) for row in rows]
-                for f in fields(Client)
-                if f.name not in _NOT_COLUMNS
-            },
-        )
+        sets: dict[str, Any] = {
+            name: {k: getattr(row, name) for k, row in enumerate(rows) if getattr(row, name)} for name in SETS
+        }
+        columns: dict[str, Any] = {
+            f.name: [getattr(row, f.name) for row in rows]
+            for f in fields(Client)
+            if f.name not in _NOT_COLUMNS
+        }
+        return cls.from_columns(names=[row.name for row in rows], **columns, **sets)
 
     @classmethod
     def from_columns(
@@ -187,7 +221,10 @@ class Fleet(Sequence[Client]):
         min_cut: ArrayLike = 1,
         memory: ArrayLike = NO_LIMIT,
         holds: ArrayLike = 0,
+        rtt: ArrayLike = 0.0,
         forbidden: dict[int, frozenset[int]] | None = None,
+        codecs: dict[int, frozenset[str]] | None = None,
+        schedules: dict[int, frozenset[str]] | None = None,
     ) -> "Fleet":
         """A fleet from arrays; one number stands for all clients, names default to c1, c2, …"""
         count = len(names) if names is not None else max(map(np.size, (compute, up, down, samples)))
@@ -204,7 +241,10 @@ class Fleet(Sequence[Client]):
             min_cut=_ints("min_cut", min_cut, labels),
             memory=_floats("memory", memory, labels),
             holds=_ints("holds", holds, labels),
+            rtt=_floats("rtt", rtt, labels),
             forbidden=dict(forbidden or {}),
+            codecs=dict(codecs or {}),
+            schedules=dict(schedules or {}),
         )
 
     def replace(self, **columns: Any) -> "Fleet":
@@ -215,8 +255,10 @@ class Fleet(Sequence[Client]):
         """The first clients of the fleet."""
         columns = {f.name: getattr(self, f.name)[:count] for f in fields(self) if f.name not in _NOT_COLUMNS}
         names = Numbered(count) if isinstance(self.names, Numbered) else self.names[:count]
-        few = {k: cuts for k, cuts in self.forbidden.items() if k < count}
-        return Fleet.from_columns(**columns, names=names, forbidden=few)
+        few: dict[str, Any] = {
+            name: {k: some for k, some in getattr(self, name).items() if k < count} for name in SETS
+        }
+        return Fleet.from_columns(**columns, names=names, **few)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -237,10 +279,13 @@ class Fleet(Sequence[Client]):
         }
         for optional in ("epochs", "steps", "batch_size"):
             row[optional] = row[optional] or None
-        return Client(name=self.names[k], forbidden=self.forbidden.get(k, frozenset()), **row)
+        sets = {name: getattr(self, name).get(k, frozenset()) for name in SETS}
+        return Client(name=self.names[k], **sets, **row)
 
 
-_NOT_COLUMNS = ("name", "names", "forbidden")
+SETS = ("forbidden", "codecs", "schedules")
+"""What few clients have, and those that have it a set of."""
+_NOT_COLUMNS = ("name", "names", *SETS)
 _COLUMNS = {
     each.name: each for each in schema_of(Client) if not each.only_read and each.name not in _NOT_COLUMNS
 }

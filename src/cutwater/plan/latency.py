@@ -4,10 +4,14 @@ Every function broadcasts, so scalars give one client at one cut and arrays give
 ``samples`` is how many samples the stage processes: |B| gives the paper's stage of one mini-batch, and N_k,
 all samples of a session, gives that stage's part of T_k. (The first line of the paper's eq. (17) multiplies
 by |B_k| twice; its second line, which is used here, does not.) Sizes are in bits, rates in bits per second.
+
+Beyond the paper, smashed data and gradients may be coded (a codec adds bits to every message, too), every
+message of a split step waits for the link's round trip, and the parts of a step may overlap
+(:mod:`cutwater.plan.schedule`), so that a step takes less than its stages add up to.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Generic, TypeVar
 
 import numpy as np
@@ -18,6 +22,7 @@ from cutwater.base.errors import FileFormatError
 from cutwater.base.kinds import HUGE, Number
 from cutwater.base.schema import described
 from cutwater.plan.problem import Problem
+from cutwater.plan.schedule import overlapped_step
 from cutwater.profile.fit import Fit
 
 
@@ -31,9 +36,9 @@ def client_forward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> 
     return np.divide(np.multiply(flops, samples), compute)
 
 
-def smashed_upload(bits: ArrayLike, samples: ArrayLike, up: ArrayLike) -> Floats:
-    """Eq. (11): TS = |S|·|B| / r."""
-    return np.divide(np.multiply(bits, samples), up)
+def smashed_upload(bits: ArrayLike, samples: ArrayLike, up: ArrayLike, heads: ArrayLike = 0.0) -> Floats:
+    """Eq. (11): TS = |S|·|B| / r; ``heads`` are the bits that messages take whatever their samples."""
+    return np.divide(np.multiply(bits, samples) + heads, up)
 
 
 def server_forward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> Floats:
@@ -46,9 +51,9 @@ def server_backward(flops: ArrayLike, samples: ArrayLike, share: ArrayLike) -> F
     return _on_server(flops, samples, share)
 
 
-def gradient_download(bits: ArrayLike, samples: ArrayLike, down: ArrayLike) -> Floats:
-    """Eq. (14): TG = |G|·|B| / r."""
-    return np.divide(np.multiply(bits, samples), down)
+def gradient_download(bits: ArrayLike, samples: ArrayLike, down: ArrayLike, heads: ArrayLike = 0.0) -> Floats:
+    """Eq. (14): TG = |G|·|B| / r; ``heads`` as above."""
+    return np.divide(np.multiply(bits, samples) + heads, down)
 
 
 def client_backward(flops: ArrayLike, samples: ArrayLike, compute: ArrayLike) -> Floats:
@@ -88,6 +93,10 @@ class Phases(Generic[T]):
     gradient_download: Annotated[T, SECONDS, "gradients of smashed data to the client, eq. (14)"]
     client_backward: Annotated[T, SECONDS, "backward passes on the client, eq. (15)"]
     model_upload: Annotated[T, SECONDS, "the client's half to the server, eq. (16)"]
+    round_trips: Annotated[T, SECONDS, "waiting for the link's round trip in split steps"] = 0.0  # type: ignore[assignment]
+    overlap: Annotated[T, SECONDS, "of all these, what took place at the same time: counted twice above"] = (
+        0.0  # type: ignore[assignment]
+    )
 
     def __iter__(self) -> Iterator[T]:
         return (self.named(name) for name in PHASES)
@@ -99,11 +108,11 @@ class Phases(Generic[T]):
 
     @property
     def total(self) -> T:
-        """Eq. (17): T_k, the sum of all phases and stages."""
+        """Eq. (17): T_k, the sum of all phases and stages but for what overlaps."""
         first, *others = self
         for seconds in others:
             first = first + seconds
-        return first
+        return first - self.overlap
 
     @property
     def client(self) -> T:
@@ -122,14 +131,15 @@ class Phases(Generic[T]):
 
     def at(self: "Phases[Floats]", k: int) -> "Phases[float]":
         """One client out of the columns."""
-        return Phases(*(float(column[k]) for column in self))
+        return Phases(*(float(column[k]) for column in (*self, self.overlap)))
 
     def to_json(self: "Phases[float]") -> dict[str, float]:
-        """The phases of one client by name, in the order that they happen."""
-        return {name: float(self.named(name)) for name in PHASES}
+        """The phases of one client by name, in the order that they happen, and their overlap."""
+        return {name: float(self.named(name)) for name in (*PHASES, OVERLAP)}
 
 
-PHASES = tuple(field.name for field in fields(Phases))
+OVERLAP = "overlap"
+PHASES = tuple(field.name for field in fields(Phases) if field.name != OVERLAP)
 """The names of all phases and stages, in the order that they happen."""
 NOTHING: "Phases[float]" = Phases(*(0.0 for _ in PHASES))
 """The phases of a session of which nothing is known."""
@@ -140,41 +150,106 @@ ALL = slice(None)
 
 
 def session_phases(
-    problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL
+    problem: Problem,
+    cuts: ArrayLike,
+    shares: ArrayLike,
+    clients: Which = ALL,
+    wires: ArrayLike | None = None,
 ) -> Phases[Floats]:
-    """Eq. (20) taken apart: the phases of every client's session under these cuts and shares.
+    """Eq. (20) taken apart: the phases of every client's session under these cuts, shares and wires.
 
-    ``cuts`` and ``shares`` broadcast against the clients (one number for all, or one for each); to see all
-    cuts at once, give them a leading axis: ``cuts[:, None]`` yields arrays of shape L × K.
+    ``cuts``, ``shares`` and ``wires`` (places in ``problem.options``; each client's first unless given)
+    broadcast against the clients (one number for all, or one for each); to see all cuts at once, give them a
+    leading axis: ``cuts[:, None]`` yields arrays of shape L × K.
     """
-    fleet, costs = problem.fleet, problem.costs
+    fleet, costs, crossing = problem.fleet, problem.costs, problem.wire_costs
     work, compute, up, down = (c[clients] for c in (problem.work, fleet.compute, fleet.up, fleet.down))
-    row = np.asarray(cuts, dtype=np.int64) - 1
+    row, wire = np.asarray(cuts, dtype=np.int64) - 1, _wires(problem, wires, clients)
+    split = row < problem.layers - 1
+    parts = np.where(split, problem.steps.parts[clients], 0.0)
+    overlapped = crossing.overlapped[wire] & split
+    messages = np.where(overlapped, problem.steps.count[clients], parts)
     phases = (
         model_download(costs.bits[row] + costs.once_after(row, fleet.holds[clients]), down),
         client_forward(costs.client_forward[row], work, compute),
-        smashed_upload(costs.smashed[row], work, up),
+        smashed_upload(crossing.smashed[wire, row], work, up, crossing.smashed_message[wire, row] * parts),
         server_forward(costs.server_forward[row], work, shares),
         server_backward(costs.server_backward[row], work, shares),
-        gradient_download(costs.gradient[row], work, down),
+        gradient_download(
+            crossing.gradient[wire, row], work, down, crossing.gradient_message[wire, row] * parts
+        ),
         client_backward(costs.client_backward[row], work, compute),
         model_upload(costs.bits[row], up),
+        messages * fleet.rtt[clients],
     )
-    return Phases(*np.broadcast_arrays(*phases))
+    serial: Phases[Floats] = Phases(*np.broadcast_arrays(*phases, np.zeros(1)))
+    if not overlapped.any():
+        return serial
+    steps = overlapped_seconds(problem, cuts, shares, clients, wire)
+    in_turn = serial.total - serial.model_download - serial.model_upload
+    # Rounding may leave a step that can't overlap an ulp longer than the sum of its stages.
+    overlap = np.where(overlapped, np.maximum(in_turn - steps, 0.0), 0.0)
+    return replace(serial, overlap=np.broadcast_to(overlap, serial.client_forward.shape))
 
 
-def session_bits(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> tuple[Floats, Floats]:
+def _wires(problem: Problem, wires: ArrayLike | None, clients: Which) -> Ints:
+    first: Ints = problem.allowed.first[problem.allowed.of[clients]]
+    return first if wires is None else np.asarray(wires, dtype=np.int64)
+
+
+def overlapped_seconds(
+    problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which, wires: ArrayLike
+) -> Floats:
+    """Seconds of all mini-batches of a session whose parts overlap."""
+    fleet, costs, crossing = problem.fleet, problem.costs, problem.wire_costs
+    row, wire = np.asarray(cuts, dtype=np.int64) - 1, np.asarray(wires, dtype=np.int64)
+    compute, up, down, rtt = (c[clients] for c in (fleet.compute, fleet.up, fleet.down, fleet.rtt))
+
+    def stations(size: Floats, there: Floats) -> list[Floats]:
+        """Of one part; ``there`` is 0 where there is none."""
+        heads = crossing.smashed_message[wire, row] * there, crossing.gradient_message[wire, row] * there
+        found = (
+            client_forward(costs.client_forward[row], size, compute),
+            smashed_upload(crossing.smashed[wire, row], size, up, heads[0]),
+            _on_server(costs.server[row], size, shares),
+            gradient_download(crossing.gradient[wire, row], size, down, heads[1]),
+            client_backward(costs.client_backward[row], size, compute),
+        )
+        return list(np.broadcast_arrays(*found))
+
+    total: Floats = np.zeros(1)
+    for kind in problem.steps.kinds:
+        larger, smaller = kind.larger[clients], kind.smaller[clients]
+        first = stations(kind.larger_size[clients], np.ones_like(larger))
+        second = stations(kind.smaller_size[clients], (smaller > 0).astype(np.float64))
+        step = overlapped_step(first, second, (larger, smaller), rtt)
+        # A server that never answers is waited for only where there is a mini-batch.
+        count = kind.count[clients]
+        total = total + np.multiply(count, step, out=np.zeros_like(step), where=count > 0)
+    return total
+
+
+def session_bits(
+    problem: Problem, cuts: ArrayLike, clients: Which = ALL, wires: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
     """What crosses a client's link in a session, up and down: what the phases above move, in bits."""
-    costs, work = problem.costs, problem.work[clients]
-    row = np.asarray(cuts, dtype=np.int64) - 1
-    once = costs.once_after(row, problem.fleet.holds[clients])
-    up = costs.bits[row] + np.multiply(costs.smashed[row], work)
-    return up, costs.bits[row] + once + np.multiply(costs.gradient[row], work)
+    costs, crossing, work = problem.costs, problem.wire_costs, problem.work[clients]
+    row, wire = np.asarray(cuts, dtype=np.int64) - 1, _wires(problem, wires, clients)
+    once, parts = costs.once_after(row, problem.fleet.holds[clients]), problem.steps.parts[clients]
+    smashed = np.multiply(crossing.smashed[wire, row], work) + crossing.smashed_message[wire, row] * parts
+    gradient = np.multiply(crossing.gradient[wire, row], work) + crossing.gradient_message[wire, row] * parts
+    return costs.bits[row] + smashed, costs.bits[row] + once + gradient
 
 
-def latency(problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which = ALL) -> Floats:
+def latency(
+    problem: Problem,
+    cuts: ArrayLike,
+    shares: ArrayLike,
+    clients: Which = ALL,
+    wires: ArrayLike | None = None,
+) -> Floats:
     """Eq. (20): T_k of every client, whole (cut L, eqs. (18) and (19)) or split (eq. (17))."""
-    return session_phases(problem, cuts, shares, clients).total
+    return session_phases(problem, cuts, shares, clients, wires).total
 
 
 def whole_model_latency(problem: Problem) -> Floats:
@@ -200,10 +275,11 @@ class Details:
     """T̃_k: what it would take by itself; infinite where it may not train the whole model."""
 
 
-def details(problem: Problem, cuts: ArrayLike, shares: ArrayLike) -> Details:
+def details(problem: Problem, cuts: ArrayLike, shares: ArrayLike, wires: ArrayLike | None) -> Details:
     """All that is told of a plan's clients."""
-    up, down = session_bits(problem, cuts)
-    return Details(session_phases(problem, cuts, shares), up / 8, down / 8, latency_alone(problem))
+    up, down = session_bits(problem, cuts, wires=wires)
+    phases = session_phases(problem, cuts, shares, wires=wires)
+    return Details(phases, up / 8, down / 8, latency_alone(problem))
 
 
 def server_work(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> Floats:

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
@@ -15,8 +14,10 @@ from cutwater.base.kinds import Quantity
 from cutwater.base.schema import check, described
 from cutwater.base.units import show_compute, show_size
 from cutwater.plan.allowed import Allowed, allowed_cuts
+from cutwater.plan.costs import Costs, WireCosts
 from cutwater.plan.fleet import Client, Fleet
-from cutwater.plan.session import Session
+from cutwater.plan.schedule import Steps
+from cutwater.plan.session import Session, Wire, Wires, check_micro_batches, usable
 from cutwater.profile.values import Profile
 
 
@@ -36,63 +37,6 @@ class Server:
         check(self)
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What each cut 1..L costs for one sample; cut L sends nothing and needs no server (eq. (18))."""
-
-    bits: Floats
-    """What of w^C travels down and up in every round: weights that learn, and buffers."""
-    once: Floats
-    """What of it travels down once: weights that do not learn, of layers 1..l."""
-    client_forward: Floats
-    client_backward: Floats
-    server_forward: Floats
-    server_backward: Floats
-    smashed: Floats
-    gradient: Floats
-
-    @classmethod
-    def of(cls, profile: Profile) -> "Costs":
-        """The columns of a profile with eq. (18) applied to its last cut."""
-        bits = profile.column("client_bits") + profile.column("buffer_bits")
-        costs = cls(bits, *(profile.column(name) for name in _COLUMNS))
-        for whole_model_has_none in (
-            costs.server_forward,
-            costs.server_backward,
-            costs.smashed,
-            costs.gradient,
-        ):
-            whole_model_has_none[-1] = 0.0
-        return costs
-
-    @cached_property
-    def client(self) -> Floats:
-        """F^C + B^C."""
-        return self.client_forward + self.client_backward
-
-    def once_after(self, row: Ints, holds: ArrayLike) -> Floats:
-        """Fixed weights of the layers up to a row of these columns that a device with some of them lacks."""
-        held = np.minimum(np.asarray(holds, dtype=np.int64), len(self.once))
-        lacking: Floats = np.maximum(self.once[row] - np.concatenate([[0.0], self.once])[held], 0.0)
-        return lacking
-
-    @cached_property
-    def server(self) -> Floats:
-        """F^S + B^S."""
-        return self.server_forward + self.server_backward
-
-
-_COLUMNS = (
-    "frozen_bits",
-    "client_forward_flops",
-    "client_backward_flops",
-    "server_forward_flops",
-    "server_backward_flops",
-    "smashed_bits",
-    "gradient_bits",
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Decide each client's cut and share of the server so that the slowest is done as early as possible."""
@@ -101,9 +45,12 @@ class Problem:
     clients: Iterable[Client]
     server: Server
     session: Session
+    wires: Wires = field(default_factory=Wires)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", self.fleet)
+        _check_parts(self)
+        _check_wires(self)
         _check_cuts(self)
         _check_memory(self)
         _check_server(self)
@@ -136,20 +83,63 @@ class Problem:
     @cached_property
     def work(self) -> Floats:
         """N_k: the samples that each client processes in a session, I·|D| or steps·|B|."""
-        fleet, session = self.fleet, self.session
-        epochs, steps = fleet.epochs.astype(np.float64), fleet.steps.astype(np.float64)
+        epochs, steps = (column.astype(np.float64) for column in self._length)
+        return np.where(steps > 0, steps * self.batch_size, epochs * self.fleet.samples)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The mini-batches of each client's session, and their parts."""
+        sizes = self.batch_size.astype(np.int64)
+        return Steps.of(*self._length, self.fleet.samples, sizes, self.session.micro_batches)
+
+    @property
+    def _length(self) -> tuple[Ints, Ints]:
+        """Epochs and steps of each client's session; 0 for the one that it does not go by."""
+        epochs, steps = self.fleet.epochs.copy(), self.fleet.steps.copy()
         unset = (epochs == 0) & (steps == 0)
-        epochs[unset], steps[unset] = session.epochs or 0, session.steps or 0
-        return np.where(steps > 0, steps * self.batch_size, epochs * fleet.samples)
+        epochs[unset], steps[unset] = self.session.epochs or 0, self.session.steps or 0
+        return epochs, steps
+
+    @cached_property
+    def options(self) -> tuple[Wire, ...]:
+        """The ways in which a split step may cross the cut."""
+        return self.wires.options(self.session.micro_batches)
+
+    @cached_property
+    def wire_costs(self) -> WireCosts:
+        """What crosses the cut, by way and cut."""
+        return WireCosts.of(self.profile, self.costs, self.options)
 
     @cached_property
     def allowed(self) -> Allowed:
-        """Which cuts each client may use: min_cut, memory, forbidden cuts, and those the model rules out."""
-        return allowed_cuts(self.profile, self.fleet, self.batch_size)
+        """Which cuts each client may use, and how a step may cross them: min_cut, memory, forbidden cuts, the
+        client's codecs and schedules, and what the model rules out."""
+        return allowed_cuts(
+            self.profile, self.fleet, self.batch_size, self.session, self.options, self.wire_costs
+        )
 
     def replace(self, **changes: Any) -> "Problem":
         """The same problem with some parts changed."""
         return replace(self, **changes)
+
+
+def _check_parts(problem: Problem) -> None:
+    smallest = int(problem.batch_size.argmin())
+    size, name = int(problem.batch_size[smallest]), problem.fleet.names[smallest]
+    check_micro_batches(problem.session.micro_batches, size, f"client {name!r}'s")
+
+
+def _check_wires(problem: Problem) -> None:
+    """Every client must be left a way to cross a cut."""
+    fleet, options = problem.fleet, problem.options
+    for k in sorted({*fleet.codecs, *fleet.schedules}):
+        if not usable(options, fleet.codecs.get(k), fleet.schedules.get(k)).any():
+            able = [*sorted(fleet.codecs.get(k, ())), *sorted(fleet.schedules.get(k, ()))]
+            offered = sorted({word for wire in options for word in (wire.schedule, wire.up, wire.down)})
+            raise PlanError(
+                f"client {fleet.names[k]!r} can use only {', '.join(able)}, but [wire] offers "
+                f"{', '.join(offered)}: add what it can use to [wire]"
+            )
 
 
 def _check_cuts(problem: Problem) -> None:

@@ -1,15 +1,18 @@
 """How much a client trains in one round: mini-batches, and the parts that each of them is trained in."""
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import product
+from typing import Annotated, Any
 
 import numpy as np
 
-from cutwater.base.arrays import Ints
-from cutwater.base.errors import PlanError
-from cutwater.base.kinds import Whole
+from cutwater.base.arrays import Bools, Ints
+from cutwater.base.errors import CutwaterError, PlanError
+from cutwater.base.kinds import Choice, JsonSchema, Many, Whole
 from cutwater.base.schema import Told, check, described
-from cutwater.plan.fleet import MOST, Client
+from cutwater.codec.registry import CODECS
+from cutwater.plan.fleet import MOST, SCHEDULES, Client
 
 
 @described("the session", PlanError, either=((("epochs",), ("steps",)),))
@@ -51,6 +54,101 @@ class Session:
         return Session(
             epochs=source.epochs, steps=source.steps, batch_size=size, micro_batches=self.micro_batches
         )
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How the parts of a split step cross the cut."""
+
+    schedule: str = "in turn"
+    up: str = "fp32"
+    """The codec of smashed data."""
+    down: str = "fp32"
+    """The codec of gradients."""
+
+
+@dataclass(frozen=True)
+class OneOrMany(Many):
+    """One name, or a list of at least one."""
+
+    least: int = 1
+
+    def parse(self, value: Any) -> Any:
+        """The names."""
+        return super().parse([value] if isinstance(value, str) else value)
+
+    def refusal(self, value: Any, what: str, refused: type[CutwaterError]) -> CutwaterError:
+        """What is wrong with the one name, or with one of the list."""
+        if isinstance(value, str):
+            return self.each.refusal(value, what, refused)
+        return super().refusal(value, what, refused)
+
+    def check(self, value: Any, what: str, refused: type[CutwaterError]) -> Any:
+        """The names as a field holds them, or one sentence."""
+        try:
+            return self._take(value)
+        except ValueError:
+            raise self.refusal(value, what, refused) from None
+
+    def json_schema(self) -> JsonSchema:
+        """Either."""
+        return {"anyOf": [self.each.json_schema(), super().json_schema()]}
+
+    def _allowed(self) -> str:
+        return f"{self.each.written}, or a list of them"
+
+    def _take(self, value: Any) -> Any:
+        taken = super()._take([value] if isinstance(value, str) else value)
+        if not taken:
+            raise ValueError(value)
+        return taken
+
+
+_CODECS = OneOrMany(Choice(CODECS, own=True))
+
+
+@described("[wire]", PlanError)
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """``[wire]``: how smashed data and gradients may cross a cut; a plan chooses for each client."""
+
+    up: Annotated[
+        tuple[str, ...],
+        _CODECS,
+        "codecs of smashed data: `fp32` (as it is), `lossless` (zeros cost a bit; the same bits arrive), and "
+        "lossy ones, which change what is learned: `bf16`, `fp16`, `int8`, `int4`, `topk`; of several, the "
+        "plan takes the first of those that make a client fastest",
+    ] = ("fp32",)
+    down: Annotated[tuple[str, ...], _CODECS, "codecs of gradients, as above"] = ("fp32",)
+    schedule: Annotated[
+        tuple[str, ...],
+        OneOrMany(Choice(SCHEDULES)),
+        "`in turn` (one part of a mini-batch at a time) or `overlapped` (all parts on their way at once, and "
+        "in memory); matters where `micro_batches` of `[session]` is above 1",
+    ] = SCHEDULES
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def options(self, micro_batches: int) -> tuple[Wire, ...]:
+        """The ways in which a split step may go, those first that are preferred where time is the same.
+
+        A mini-batch of one part has nothing to overlap.
+        """
+        schedules = (
+            [each for each in SCHEDULES if each in self.schedule] if micro_batches > 1 else SCHEDULES[:1]
+        )
+        return tuple(Wire(*each) for each in product(dict.fromkeys(schedules), self.up, self.down))
+
+
+def usable(wires: Sequence[Wire], codecs: Container[str] | None, schedules: Container[str] | None) -> Bools:
+    """Which wires a client can use that knows only some codecs and schedules (None: all of them)."""
+
+    def can(wire: Wire) -> bool:
+        coded = codecs is None or (wire.up in codecs and wire.down in codecs)
+        return coded and (schedules is None or wire.schedule in schedules)
+
+    return np.array([can(wire) for wire in wires])
 
 
 def check_micro_batches(micro_batches: int, batch_size: int, whose: str) -> None:

@@ -1,15 +1,23 @@
 """A problem as the few arrays that the exact planner's inner loops run over.
 
-With the weights of client k,
+A *cell* is a cut and a wire. With the weights of client k,
 
     link = 1/up + 1/down,  on_client = N/f^C,  on_up = N/up,  on_down = N/down,  once = 1/down,
+    heads_up = parts/up,  heads_down = parts/down,  trips = parts·rtt,
 
-what no share of the server can shorten is a_k(l) = link·bits + on_client·client + on_up·smashed +
-on_down·gradient + once·fixed, five products with rows that only depend on the cut, and on which fixed weights
-a client holds already.
+what no share of the server can shorten of a session in turn is a_k = link·bits + on_client·client +
+on_up·smashed + on_down·gradient + once·fixed + heads_up·head_up + heads_down·head_down + trips: products with
+rows that only depend on the cell (a head is what a codec adds to each part), and on which fixed weights a
+client holds already.
+
+A session whose parts overlap takes the longest of several such sums (:mod:`cutwater.plan.schedule`). One of
+them is the path along the server: the first part until the server has it, all parts at the server, the last
+part from there on. It is a lower bound that costs no more than a session in turn does, and spares the inner
+loops most of the exact ones.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -17,65 +25,126 @@ from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem
 
+ROWS: Final = 10
+"""bits, client, smashed, gradient, server, fixed, head up, head down, client forward, client backward."""
+IN_TURN: Final = 9
+"""Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
+OVERLAPPED: Final = 29
+"""Then for the path along the server: samples of first parts over f^C and over up, steps/up, samples of last
+parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of mini-batches
+their number and n₁, size, n₂, size of their parts."""
+
 
 @dataclass(frozen=True)
 class CutTables:
-    """What depends on the cut alone, once for each pattern of allowed cuts."""
+    """What depends on the cell alone, once for each pattern of allowed cells."""
 
     cuts: Ints
-    """The cuts that leave work to the server."""
+    """Of each cell: those that leave work to the server."""
+    wires: Ints
+    turns: int
+    """So many cells, the first ones, go in turn; the parts of the others overlap."""
     rows: Floats
-    """Patterns × 6 × cuts: bits (infinite where forbidden), client, smashed, gradient, server, fixed."""
+    """Patterns × ROWS × cells; bits are infinite where a cell is forbidden."""
     scaled: Floats
-    """Patterns × 6 × cuts: 1, bits, client, smashed, gradient, fixed, all over server; 0 where forbidden.
+    """The same over server, but for server itself, which is 1 / server; all 0 where a cell is forbidden.
 
-    Then N / max over l of (T·scaled[0] - weights·scaled[1:]) is need_k(T): the smallest share that has client
-    k done by T is found without a division for each cut, and a forbidden cut never wins.
+    Then N / max over cells of (T·scaled[4] - weights·scaled) is need_k(T): the smallest share that has client
+    k done by T is found without a division for each cell, and a forbidden cell never wins.
     """
 
     @classmethod
     def of(cls, problem: Problem) -> "CutTables":
-        """Lay out the costs of a problem's cuts."""
-        costs = problem.costs
+        """Lay out the costs of a problem's cells."""
+        costs, crossing = problem.costs, problem.wire_costs
         busy = np.flatnonzero(costs.server > 0)
-        masks = problem.allowed.masks[:, busy]
-        columns = (costs.bits, costs.client, costs.smashed, costs.gradient, costs.server)
-        plain = np.array([column[busy] for column in columns])
-        rows = np.empty((len(masks), 6, busy.size))
-        rows[:, :5] = plain
+        grid = np.meshgrid(np.arange(len(problem.options)), busy, indexing="ij")
+        wire, cut = (each.ravel() for each in grid)
+        plain = np.array(
+            [
+                costs.bits[cut],
+                costs.client[cut],
+                crossing.smashed[wire, cut],
+                crossing.gradient[wire, cut],
+                costs.server[cut],
+                np.zeros(len(cut)),
+                crossing.smashed_message[wire, cut],
+                crossing.gradient_message[wire, cut],
+                costs.client_forward[cut],
+                costs.client_backward[cut],
+            ]
+        )
+        masks = problem.allowed.cells[:, wire, cut]
+        rows = np.empty((len(masks), *plain.shape))
+        rows[:] = plain
+        rows[:, 5] = costs.once_after(cut, problem.allowed.holds[:, None])
+        scaled = rows / plain[4]
+        scaled[:, 4] = 1 / plain[4]
         rows[:, 0][~masks] = np.inf
-        rows[:, 5] = costs.once_after(busy, problem.allowed.holds[:, None])
-        scaled = np.empty_like(rows)
-        scaled[:, 0] = 1 / plain[4]
-        scaled[:, 1:5] = plain[:4] / plain[4]
-        scaled[:, 5] = rows[:, 5] / plain[4]
         scaled[np.broadcast_to(~masks[:, None], scaled.shape)] = 0.0
-        return cls(busy + 1, rows, scaled)
+        turns = int(np.count_nonzero(~crossing.overlapped[wire]))
+        return cls(cut + 1, wire, turns, rows, scaled)
+
+    def only(self, cells: Bools) -> "CutTables":
+        """Some of the cells."""
+        turns = int(np.count_nonzero(cells[: self.turns]))
+        kept = (self.rows[:, :, cells], self.scaled[:, :, cells])
+        return CutTables(self.cuts[cells], self.wires[cells], turns, *map(np.ascontiguousarray, kept))
+
+
+def undominated(problem: Problem, table: CutTables) -> Bools:
+    """Cells that can be the best for somebody: not those that another wire at the same cut is never behind.
+
+    Overlapping is never slower than going in turn, and fewer bits are never slower than more.
+    """
+    count = len(problem.options)
+    if count == 1:
+        return np.ones(len(table.cuts), dtype=bool)
+    crossing, smallest = problem.wire_costs, _smallest_part(problem)
+    busy = np.flatnonzero(problem.costs.server > 0)
+    allowed = np.isfinite(table.rows[:, 0]).reshape(-1, count, len(busy))
+    # Of every wire against every other at every cut.
+    never_behind = (crossing.overlapped[:, None] >= crossing.overlapped)[:, :, None]
+    never_behind = never_behind & (allowed[:, :, None] | ~allowed[:, None]).all(axis=0)
+    for sample, message in (
+        (crossing.smashed[:, busy], crossing.smashed_message[:, busy]),
+        (crossing.gradient[:, busy], crossing.gradient_message[:, busy]),
+    ):
+        least = sample * smallest + message
+        never_behind &= (sample[:, None] <= sample) & (least[:, None] <= least)
+    # Of two that are never behind each other, the first stays.
+    first = np.arange(count)[:, None] < np.arange(count)
+    better = never_behind & (first[:, :, None] | ~never_behind.transpose(1, 0, 2))
+    dominated: Bools = np.logical_or.reduce(better, axis=0).ravel()
+    return ~dominated
+
+
+def _smallest_part(problem: Problem) -> float:
+    """Samples of the smallest part of any client's mini-batches."""
+    kinds = problem.steps.kinds
+    return min(float(kind.last_size.min(where=kind.count > 0, initial=np.inf)) for kind in kinds)
 
 
 @dataclass(frozen=True)
 class ClientTables:
-    """Some clients of a problem, beside the cuts."""
+    """Some clients of a problem, beside the cells."""
 
     by_cut: CutTables
     pattern: Ints
     weights: Floats
-    """Clients × 6: link, on_client, on_up, on_down, N, once."""
+    """Clients × IN_TURN, or × OVERLAPPED where cells overlap."""
     alone: Floats
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
 
     @classmethod
     def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "ClientTables":
         """Lay out some of the clients; ``alone`` is for all of them."""
-        fleet, work = problem.fleet, problem.work[clients]
-        up, down = fleet.up[clients], fleet.down[clients]
-        weights = np.empty((len(work), 6))
-        weights[:, 0] = 1 / up + 1 / down
-        weights[:, 1] = work / fleet.compute[clients]
-        weights[:, 2] = work / up
-        weights[:, 3] = work / down
-        weights[:, 4] = work
-        weights[:, 5] = 1 / down
+        columns = _in_turn(problem, clients)
+        if by_cut.turns < len(by_cut.cuts):
+            columns += _overlapped(problem, clients)
+        weights = np.empty((len(clients), len(columns)))
+        for place, column in enumerate(columns):
+            weights[:, place] = column
         return cls(by_cut, problem.allowed.of[clients], weights, alone[clients])
 
     def take(self, clients: Ints | Bools) -> "ClientTables":
@@ -86,16 +155,55 @@ class ClientTables:
         """The same clients with other T̃, by which a search marks what it has settled."""
         return ClientTables(self.by_cut, self.pattern, self.weights, alone)
 
+    def with_cells(self, by_cut: CutTables) -> "ClientTables":
+        """The same clients beside other cells."""
+        return ClientTables(by_cut, self.pattern, self.weights, self.alone)
 
-def without_server(problem: Problem) -> tuple[Floats, Ints]:
-    """T̃_k and its cut: eq. (19), or a cut whose remaining layers cost no FLOPs, where that is quicker.
+
+def _in_turn(problem: Problem, clients: Ints) -> list[Floats]:
+    fleet, work, parts = problem.fleet, problem.work[clients], problem.steps.parts[clients]
+    up, down = fleet.up[clients], fleet.down[clients]
+    return [
+        1 / up + 1 / down,
+        work / fleet.compute[clients],
+        work / up,
+        work / down,
+        work,
+        1 / down,
+        parts / up,
+        parts / down,
+        parts * fleet.rtt[clients],
+    ]
+
+
+def _overlapped(problem: Problem, clients: Ints) -> list[Floats]:
+    fleet, steps = problem.fleet, problem.steps
+    compute, up, down, rtt = (c[clients] for c in (fleet.compute, fleet.up, fleet.down, fleet.rtt))
+    count = steps.count[clients]
+    full, other = steps.kinds
+    first = (full.count * full.larger_size + other.count * other.larger_size)[clients]
+    last = (full.count * full.last_size + other.count * other.last_size)[clients]
+    along = [first / compute, first / up, count / up, last / down, last / compute, count / down, count * rtt]
+    kinds = [
+        column[clients]
+        for kind in steps.kinds
+        for column in (kind.count, kind.larger, kind.larger_size, kind.smaller, kind.smaller_size)
+    ]
+    return [*along, 1 / compute, 1 / up, rtt, *kinds]
+
+
+def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
+    """T̃_k, its cut and wire: eq. (19), or a cut whose remaining layers cost no FLOPs, where that is quicker.
 
     Infinite, and cut 0, for a client that can't do without the server.
     """
     best = np.full(len(problem), np.inf)
     cuts = np.zeros(len(problem), dtype=np.int64)
+    wires = problem.allowed.first[problem.allowed.of].copy()
     for cut in np.flatnonzero(problem.costs.server == 0)[::-1] + 1:
-        seconds = latency(problem, cut, 0.0)
-        better = problem.allowed.at(int(cut)) & (seconds < best)
-        best[better], cuts[better] = seconds[better], cut
-    return best, cuts
+        for wire in range(len(problem.options)) if cut < problem.layers else (0,):
+            seconds = latency(problem, cut, 0.0, wires=wire)
+            able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
+            better = able & (seconds < best)
+            best[better], cuts[better], wires[better] = seconds[better], cut, wire
+    return best, cuts, wires

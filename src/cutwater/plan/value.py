@@ -15,9 +15,11 @@ from cutwater.base.kinds import Choice, Many, Number, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
 from cutwater.plan.explain import explain
-from cutwater.plan.latency import PHASES, SECONDS, Details, Phases, details
+from cutwater.plan.fleet import SCHEDULES
+from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details
 from cutwater.plan.marginal import marginal
 from cutwater.plan.problem import Problem
+from cutwater.plan.session import Wire
 
 FORMAT = "cutwater.plan"
 VERSION = 1
@@ -33,6 +35,11 @@ class ClientPlan:
     name: Annotated[str, Text(), "the client's name"]
     cut: Annotated[int, Whole(1), "l_k: layers 1..cut stay on the client"]
     share: Annotated[float, Number(0), "f_k^S in FLOPS"]
+    schedule: Annotated[
+        str, Choice(SCHEDULES), "how the parts of a split step cross the cut: in turn, or overlapped"
+    ]
+    up: Annotated[str, Text(), "the codec of smashed data"]
+    down: Annotated[str, Text(), "the codec of gradients"]
     mode: Annotated[
         Mode,
         Choice(("fedavg", "split")),
@@ -89,6 +96,10 @@ class Plan:
     names: Sequence[str]
     cuts: Ints
     shares: Floats
+    wires: Ints
+    """Places in ``options``."""
+    options: tuple[Wire, ...]
+    """The ways in which a split step may cross the cut."""
     told: Details | Callable[[], Details] = field(repr=False)
     """What follows for every client, or how to work it out when somebody looks."""
     lower_bound: float = 0.0
@@ -154,13 +165,16 @@ class Plan:
 
     def __getitem__(self, client: int | str) -> ClientPlan:
         k = range(len(self))[client] if isinstance(client, int) else self._place(client)
-        cut = int(self.cuts[k])
+        cut, wire = int(self.cuts[k]), self.options[self.wires[k]]
         mode: Mode = "fedavg" if cut == self.layers else "split"
         more, alone = self.details, float(self.details.alone[k])
         return ClientPlan(
             name=self.names[k],
             cut=cut,
             share=float(self.shares[k]),
+            schedule=wire.schedule,
+            up=wire.up,
+            down=wire.down,
             mode=mode,
             latency=float(self.latencies[k]),
             phases=more.phases.at(k),
@@ -233,16 +247,22 @@ def assemble(
     cuts: ArrayLike,
     shares: ArrayLike,
     *,
+    wires: ArrayLike | None = None,
     lower_bound: float = 0.0,
     outcome: str = "",
     trace: tuple[Iteration, ...] = (),
 ) -> Plan:
-    """The Plan that follows from cuts and shares, checked against every constraint of eq. (21)."""
-    count = len(problem)
-    cut_column = np.array(np.broadcast_to(_whole(planner, cuts), count))
+    """The Plan that follows from cuts and shares, checked against every constraint of eq. (21).
+
+    ``wires`` are places in ``problem.options``; by default each client goes by the first that it can use.
+    """
+    count, first = len(problem), problem.allowed.first[problem.allowed.of]
+    cut_column = np.array(np.broadcast_to(_whole(planner, "cut", cuts), count))
     share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))
-    _check_answer(problem, planner, cut_column, share_column)
-    cut_column.flags.writeable = share_column.flags.writeable = False
+    wire_column = np.array(np.broadcast_to(_whole(planner, "wire", first if wires is None else wires), count))
+    _check_answer(problem, planner, cut_column, share_column, wire_column)
+    for column in (cut_column, share_column, wire_column):
+        column.flags.writeable = False
     return Plan(
         planner=planner,
         model=problem.profile.model,
@@ -251,28 +271,30 @@ def assemble(
         names=problem.fleet.names,
         cuts=cut_column,
         shares=share_column,
-        told=partial(details, problem, cut_column, share_column),
+        wires=wire_column,
+        options=problem.options,
+        told=partial(details, problem, cut_column, share_column, wire_column),
         lower_bound=lower_bound,
         outcome=outcome,
         trace=trace,
     )
 
 
-def _whole(planner: str, cuts: ArrayLike) -> Ints:
-    given = np.asarray(cuts)
+def _whole(planner: str, what: str, numbers: ArrayLike) -> Ints:
+    given = np.asarray(numbers)
     with np.errstate(invalid="ignore"):
         whole: Ints = given.astype(np.int64)
     if not (whole == given).all():
         wrong = given[whole != given].flat[0]
-        raise PlanError(f"planner {planner!r} gave a client cut {wrong}, but a cut is a whole number")
+        raise PlanError(f"planner {planner!r} gave a client {what} {wrong}, but a {what} is a whole number")
     return whole
 
 
-def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) -> None:
-    names, allowed = problem.fleet.names, problem.allowed
-    inside = (cuts >= 1) & (cuts <= problem.layers)
-    row = np.where(inside, cuts, 1) - 1
-    good = inside & (allowed.masks[0][row] if len(allowed.masks) == 1 else allowed.masks[allowed.of, row])
+def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats, wires: Ints) -> None:
+    names, cells = problem.fleet.names, problem.allowed.cells
+    inside = (cuts >= 1) & (cuts <= problem.layers) & (wires >= 0) & (wires < len(problem.options))
+    row, wire = np.where(inside, cuts, 1) - 1, np.where(inside, wires, 0)
+    good = inside & (cells[0][wire, row] if len(cells) == 1 else cells[problem.allowed.of, wire, row])
     work = problem.costs.server[row] * problem.work
     with np.errstate(all="ignore"):
         served = (work == 0) | ((shares > 0) & np.isfinite(work / shares))
@@ -294,7 +316,19 @@ def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats) ->
 
 
 def _client_to_json(client: ClientPlan) -> dict[str, Any]:
-    plain = ("name", "cut", "share", "mode", "latency", "alone", "bytes_up", "bytes_down")
+    plain = (
+        "name",
+        "cut",
+        "share",
+        "schedule",
+        "up",
+        "down",
+        "mode",
+        "latency",
+        "alone",
+        "bytes_up",
+        "bytes_down",
+    )
     row: dict[str, Any] = {key: getattr(client, key) for key in plain}
     return row | {"phases": client.phases.to_json()}
 
@@ -311,7 +345,10 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
             raise FileFormatError(
                 f"{source}: client {row['name']!r} has mode {row['mode']!r} at cut {row['cut']}"
             )
-    columns = [np.array([row["phases"][phase] for row in rows], dtype=np.float64) for phase in PHASES]
+    phases = ([row["phases"].get(name, 0.0) for row in rows] for name in (*PHASES, OVERLAP))
+    columns = [np.array(each, dtype=np.float64) for each in phases]
+    ways = [Wire(row["schedule"], row["up"], row["down"]) for row in rows]
+    options = tuple(dict.fromkeys(ways))
     names = tuple(row["name"] for row in rows)
     if len(set(names)) != len(names):
         raise FileFormatError(f"{source} must name every client, each with a name of its own")
@@ -327,6 +364,8 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         names=names,
         cuts=cuts,
         shares=shares,
+        wires=np.array([options.index(way) for way in ways], dtype=np.int64),
+        options=options,
         told=Details(
             phases=Phases(*columns),
             bytes_up=np.array([row["bytes_up"] for row in rows], dtype=np.float64),

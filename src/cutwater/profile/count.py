@@ -185,6 +185,7 @@ def _cuts(
             weight_bits=weights[index],
             buffer_bits=buffered[index],
             frozen_bits=frozen[index],
+            crossing=cost.crossing,
         )
         for index, (layer, cost) in enumerate(zip(layered.layers, costs, strict=True))
     )

@@ -10,6 +10,7 @@ from cutwater.base.errors import FileFormatError, ModelError
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Many, Number, Text, Whole
 from cutwater.base.schema import Nested, described, read, schema_of
+from cutwater.codec.crossing import Crossing
 
 FORMAT = "cutwater.profile"
 VERSION = 1
@@ -64,6 +65,11 @@ class Cut:
     frozen_bits: Annotated[
         int, _BITS, "parameters of layers 1..l that don't learn: they travel to a device once"
     ] = 0
+    crossing: Annotated[
+        tuple[Crossing, ...] | None,
+        Many(Nested(Crossing)),
+        "the tensors that cross the cut, where they are told: what a codec makes of them follows from it",
+    ] = None
 
 
 @described("the profile", FileFormatError)

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from cutwater.base.errors import ModelError
 from cutwater.base.usercode import told
+from cutwater.codec.crossing import Crossing
 from cutwater.model.layers import Layered
 from cutwater.model.traffic import traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
@@ -43,6 +44,8 @@ class LayerCost:
     """What crosses a cut after this layer."""
     gradient_bits: int
     """The part of it that a gradient comes back for."""
+    crossing: tuple[Crossing, ...] | None
+    """The tensors that it consists of; None where one is no tensor of samples."""
     held_bits: int
     """Inputs, all that layers up to this one saved for the backward pass, and this one's output."""
 
@@ -85,6 +88,16 @@ def bits(values: list[Tensor]) -> int:
     return sum(8 * value.numel() * value.element_size() for value in values)
 
 
+def crossing(values: list[Tensor], batch: int) -> tuple[Crossing, ...] | None:
+    """What crosses a cut, for one sample; None where something has no samples."""
+    if any(value.ndim == 0 or value.shape[0] != batch for value in values):
+        return None
+    return tuple(
+        Crossing(tuple(value.shape[1:]), str(value.dtype).removeprefix("torch."), value.requires_grad)
+        for value in values
+    )
+
+
 def call(module: nn.Module, inputs: Any) -> Any:
     """Call a model with inputs as a user gives them: a tensor, a tuple of them, or a dict by keyword."""
     if isinstance(inputs, Mapping):
@@ -113,6 +126,7 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerC
             weight_bits=8 * (weights.bytes - before),
             output_bits=bits(tensors(output)),
             gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
+            crossing=crossing(tensors(output), first_tensor(inputs).shape[0]),
             held_bits=8 * held.bytes_with(tensors(output)),
         )
         # What crosses a cut is one argument, be it a tuple.

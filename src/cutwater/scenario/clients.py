@@ -7,22 +7,22 @@ from typing import Any
 
 from cutwater.base.errors import FileFormatError, ScenarioError
 from cutwater.base.schema import NO_DEFAULT, schema_of
-from cutwater.plan.fleet import Client, Fleet
+from cutwater.plan.fleet import SETS, Client, Fleet
 
 CLIENT = schema_of(Client)
 KEYS = tuple(each.key for each in CLIENT)
 _DEFAULTS = {
     each.name: None if each.default is NO_DEFAULT else each.default
     for each in CLIENT
-    if each.name not in ("name", "rate", "forbidden")
+    if each.name not in ("name", "rate", *SETS)
 }
 
 
 def fleet_from_rows(rows: Iterable[Mapping[str, Any]], where: str) -> Fleet:
     """The fleet of a sequence of tables, checked one by one so that a mistake names its client."""
     names: list[str] = []
-    columns: dict[str, list[Any]] = {column: [] for column in _DEFAULTS}
-    forbidden: dict[int, frozenset[int]] = {}
+    columns: dict[str, Any] = {column: [] for column in _DEFAULTS}
+    sets: dict[str, Any] = {name: {} for name in SETS}
     for k, row in enumerate(rows):
         values, mistakes = CLIENT.sift(row)
         if mistakes:
@@ -30,13 +30,14 @@ def fleet_from_rows(rows: Iterable[Mapping[str, Any]], where: str) -> Fleet:
         names.append(values.get("name") or f"c{k + 1}")
         if "rate" in values:
             values["up"] = values["down"] = values["rate"]
-        if cuts := values.get("forbidden"):
-            forbidden[k] = cuts
+        for name in SETS:
+            if some := values.get(name):
+                sets[name][k] = some
         for column, default in _DEFAULTS.items():
             columns[column].append(values.get(column, default))
     if not names:
         raise ScenarioError(f"{where} lists no clients, but a plan needs at least one")
-    return Fleet.from_columns(names=names, forbidden=forbidden, **columns)
+    return Fleet.from_columns(names=names, **sets, **columns)
 
 
 def _who(row: Mapping[str, Any], k: int, where: str) -> str:

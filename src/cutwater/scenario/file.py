@@ -24,7 +24,7 @@ from cutwater.base.schema import read
 from cutwater.base.toml import parse_toml
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server
-from cutwater.plan.session import Session
+from cutwater.plan.session import Session, Wires
 from cutwater.profile.cache import profile_of
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
@@ -42,6 +42,7 @@ class Scenario:
     profile_path: Path | None
     server: Server
     session: Session
+    wires: Wires
     fleet: Fleet
     generator: FleetSpec | None
     sections: Mapping[str, Mapping[str, Any]]
@@ -66,7 +67,7 @@ class Scenario:
 
     def problem(self) -> Problem:
         """What a planner solves."""
-        return Problem(self.profile, self.fleet, self.server, self.session)
+        return Problem(self.profile, self.fleet, self.server, self.session, self.wires)
 
     def with_clients(self, count: int) -> "Scenario":
         """The scenario with another number of clients: newly drawn, or the first of those listed."""
@@ -105,6 +106,7 @@ def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scena
         profile_path=folder / given["profile"] if "profile" in given else None,
         server=read(Server, given["server"], f"{source}: [server]", ScenarioError),
         session=read(Session, given["session"], f"{source}: [session]", ScenarioError),
+        wires=read(Wires, given.get("wire", {}), f"{source}: [wire]", ScenarioError),
         fleet=fleet,
         generator=generator,
         sections={name: given[name] for name in LATER if name in given},

@@ -12,7 +12,7 @@ from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Table, T
 from cutwater.base.schema import Field, Schema, Told, check, described, schema_of
 from cutwater.plan.fleet import Client
 from cutwater.plan.problem import Server
-from cutwater.plan.session import Session
+from cutwater.plan.session import Session, Wires
 from cutwater.profile.options import check_option
 from cutwater.profile.values import COUNTS
 from cutwater.scenario.generate import FLEET
@@ -100,6 +100,7 @@ SECTIONS = {
         Section("model", "which model, and how its cost is counted", schema_of(ModelSpec)),
         Section("server", "the parameter server", schema_of(Server)),
         Section("session", "how much a client trains in one round", schema_of(Session)),
+        Section("wire", "how smashed data and gradients may cross a cut", schema_of(Wires)),
         Section("client", "one device; the columns of a CSV file are the same", schema_of(Client), many=True),
         Section("fleet", "clients that are drawn: each key but clients and seed is a column", FLEET),
         Section("data", "which samples there are and who holds them", schema_of(DataSettings), DataSettings),

@@ -13,8 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cutwater.codec.checked import decode_checked, encode_checked
 from cutwater.codec.registry import find_codec
-from cutwater.codec.values import Codec, decode_checked, encode_checked
+from cutwater.codec.value import Codec
 from cutwater.model.randomness import derive_seed
 from cutwater.model.traffic import tensor_bytes
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
