@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "cutwater"
 ORDER = (
     "base",
+    "codec",
     "model",
     "profile",
     "plan",
@@ -30,6 +31,7 @@ ORDER = (
 )
 PURE = (
     "base/",
+    "codec/",
     "profile/values.py",
     "profile/fit.py",
     "profile/optimizers.py",

@@ -5,31 +5,13 @@ are compiled once for each machine. ``alone`` is passed apart, because a search 
 settled by setting theirs to minus infinity: such a client needs nothing.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
 import numpy as np
-from numba import njit
 
 from cutwater.base.arrays import Floats, Ints
+from cutwater.base.compiled import compiled
 
 _DOUBT = 1e-9
 """By how much, relatively, a sum must be clear of the server's compute to decide without adding up anew."""
-
-
-_strict: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
-"""Strict floating point: how sums are regrouped depends on how they are compiled, and a plan must have the
-same bits in every process."""
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """A loop as machine code, kept beside its source or in the user's cache."""
-    try:
-        return _strict(cache=True)(function)
-    except RuntimeError:
-        # Neither can be written to, as in many a container: every process compiles for itself.
-        return _strict()(function)
 
 
 def _extremes(
@@ -75,7 +57,7 @@ def _need(T: float, weight: Floats, scaled: Floats) -> float:
     return weight[4] / best if best > 0.0 else np.inf
 
 
-need = _compiled(_need)
+need = compiled(_need)
 
 
 def _demand(T: float, pattern: Ints, weights: Floats, alone: Floats, scaled: Floats) -> tuple[float, float]:
@@ -134,7 +116,7 @@ def _used(T: float, split: Ints, count: int, pattern: Ints, weights: Floats, sca
     return total
 
 
-used = _compiled(_used)
+used = compiled(_used)
 
 
 def _sweep(
@@ -185,7 +167,7 @@ def _sweep(
     return count, visited
 
 
-extremes = _compiled(_extremes)
-demand = _compiled(_demand)
-assign = _compiled(_assign)
-sweep = _compiled(_sweep)
+extremes = compiled(_extremes)
+demand = compiled(_demand)
+assign = compiled(_assign)
+sweep = compiled(_sweep)

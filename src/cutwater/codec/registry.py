@@ -1,0 +1,76 @@
+"""Codecs by name."""
+
+from typing import Any
+
+from cutwater.base.errors import CodecError, CutwaterError, suggest
+from cutwater.base.usercode import find, told
+from cutwater.codec.floats import Bf16, Fp16, Fp32
+from cutwater.codec.lossless import Lossless
+from cutwater.codec.quantised import Quantised
+from cutwater.codec.topk import TopK
+from cutwater.codec.value import Codec
+
+_FIXED: dict[str, Codec] = {
+    "fp32": Fp32(),
+    "lossless": Lossless(),
+    "bf16": Bf16(),
+    "fp16": Fp16(),
+    "int8": Quantised(8),
+    "int4": Quantised(4),
+}
+CODECS: tuple[str, ...] = (*_FIXED, "topk")
+"""Those that come with Cutwater."""
+
+
+def find_codec(name: str, *, keep: float = 0.1) -> Codec:
+    """The codec of this name, or what a user's "package.module:function" makes when called without arguments.
+
+    ``keep`` is the fraction of a sample's numbers that topk keeps.
+
+    >>> find_codec("int8").size((8, 32, 32))
+    Size(sample=65536, message=256)
+    """
+    if name == "topk":
+        return TopK(keep)
+    if name in _FIXED:
+        return _FIXED[name]
+    if ":" in name:
+        return _own(name)
+    raise CodecError(
+        f"there is no codec {name!r}: {suggest(name, CODECS)}; your own is package.module:function"
+    )
+
+
+def _own(name: str) -> Codec:
+    make = find(name, "codec", CodecError)
+    try:
+        made = make()
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's function does
+        raise CodecError(
+            f"codec {name!r} can't be made ({told(error)}): it is called without arguments"
+        ) from error
+    lacking = [attribute for attribute, kind in _ATTRIBUTES.items() if not _has(made, attribute, kind)]
+    if lacking:
+        raise CodecError(
+            f"codec {name!r} made {type(made).__name__}, of which {', '.join(lacking)} can't be used: a "
+            "codec has a name, lossless and at_most (true or false), and methods size, encode and decode"
+        )
+    codec: Codec = made
+    return codec
+
+
+_ATTRIBUTES: dict[str, type | None] = {
+    "name": str,
+    "lossless": bool,
+    "at_most": bool,
+    "size": None,
+    "encode": None,
+    "decode": None,
+}
+
+
+def _has(made: Any, attribute: str, kind: type | None) -> bool:
+    held = getattr(made, attribute, None)
+    return callable(held) if kind is None else isinstance(held, kind)
