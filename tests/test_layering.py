@@ -31,6 +31,7 @@ ORDER = (
 )
 PURE = (
     "base/",
+    "codec/",
     "profile/values.py",
     "profile/fit.py",
     "profile/optimizers.py",

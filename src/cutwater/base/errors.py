@@ -6,7 +6,7 @@
     ├── UnitError            a quantity that can't be read ("4", "4 MB", "fast")
     ├── ModelError           a model that can't be built, traced, cut or counted
     ├── FileFormatError      a file (profile, plan, scenario …) that is not what it claims to be
-    ├── CodecError           a tensor that a codec can't carry, bytes that are none of its, or an unknown codec
+    ├── CodecError           a tensor that a codec can't carry, bytes it can't have made, or an unknown codec
     ├── ScenarioError        a scenario whose values make no sense
     ├── PlanError            a problem no plan can solve, or an unknown planner
     ├── DataError            data that is missing, corrupt or does not fit the model

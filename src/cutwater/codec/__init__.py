@@ -1,20 +1,30 @@
 """Codecs: what crosses the cut of a split model, as bytes and back.
 
-value           what a codec is, and the size of what it makes
-floats          fp32, bf16, fp16: every number as a float
-lossless        fp32 without its zeros
-quantised       int8, int4: every number as a level of a scale
-topk            the largest numbers of each sample
-registry        codecs by name, or a user's own
-checked         codecs at work, held to what they declare
-crossing        the tensors that cross a cut, and what that takes
-float_loops, quantise_loops, bit_loops   their inner loops, compiled
+    value           what a codec is, and the size of what it makes
+    declared        what codecs answer and declare, a user's own among them
+    crossing        the tensors that cross a cut, and what that takes
+    floats          fp32, bf16, fp16: every number as a float
+    lossless        fp32 without its zeros
+    quantised       int8, int4: every number as a level of a scale
+    topk            the largest numbers of each sample
+    registry        codecs by name, or a user's own
+    checked         codecs at work, held to what they declare
+    float_loops, quantise_loops, bit_loops   their inner loops, compiled
+
+The names below are imported on first use: a profile tells what crosses its cuts without a compiler's being
+loaded for that.
 """
 
-from cutwater.codec.checked import decode_checked, encode_checked, size_checked, transfer
-from cutwater.codec.crossing import Crossing, crossing_size
-from cutwater.codec.registry import CODECS, find_codec
-from cutwater.codec.value import Codec, Size
+from typing import TYPE_CHECKING
+
+from cutwater.base.lazy import offered
+
+if TYPE_CHECKING:
+    from cutwater.codec.checked import decode_checked, encode_checked, transfer
+    from cutwater.codec.crossing import Crossing, crossing_size
+    from cutwater.codec.declared import size_checked
+    from cutwater.codec.registry import CODECS, find_codec
+    from cutwater.codec.value import Codec, Size
 
 __all__ = [
     "CODECS",
@@ -28,3 +38,14 @@ __all__ = [
     "size_checked",
     "transfer",
 ]
+
+_HOMES = {
+    "checked": ("decode_checked", "encode_checked", "transfer"),
+    "crossing": ("Crossing", "crossing_size"),
+    "declared": ("size_checked",),
+    "registry": ("CODECS", "find_codec"),
+    "value": ("Codec", "Size"),
+}
+__getattr__, __dir__ = offered(
+    __name__, {name: f"cutwater.codec.{home}" for home, names in _HOMES.items() for name in names}
+)

@@ -31,9 +31,10 @@ def _count(bits: Words) -> int:
 
 def _compress(bits: Words, kept: Words, bitmap: Bytes) -> None:
     """The patterns that are not zero, in order, and a bitmap of where they are."""
-    size, place = bits.shape[0], 0
+    size = bits.shape[0]
+    place: Any = 0
     for byte in range(bitmap.shape[0]):
-        mask = 0
+        mask: Any = 0
         for i in range(8 * byte, min(8 * byte + 8, size)):
             there = np.int64(bits[i] != 0)
             mask |= there << (i & 7)
@@ -80,7 +81,8 @@ def _threshold(bits: Words, count: int, bins: Words) -> int:
 
     Found digit by digit: the first eleven bits of all, then ten of those that agree with it, and ten more.
     """
-    found, wanted = np.int32(0), count
+    found: Any = np.int32(0)
+    wanted = count
     shifts, prefixes = (20, 10, 0), (31, 20, 10)
     for digit in range(3):
         bins[:] = 0
@@ -94,7 +96,7 @@ def _threshold(bits: Words, count: int, bins: Words) -> int:
             wanted -= bins[place]
             place -= 1
         found |= place << shift
-    return found
+    return int(found)
 
 
 threshold: Any = compiled(_threshold)
@@ -117,7 +119,7 @@ def _largest(bits: Words, kept: Words, places: Words) -> bool:
         equal = count
         for i in range(row.shape[0]):
             equal -= (row[i] & 0x7FFFFFFF) > least
-        place = 0
+        place: Any = 0
         for i in range(row.shape[0]):
             if place == count:
                 break

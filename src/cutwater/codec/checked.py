@@ -1,37 +1,21 @@
 """Codecs at work, a user's own among them: what they make is held to what they declare."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 
-from cutwater.base.errors import CodecError, CutwaterError
-from cutwater.base.kinds import quote
-from cutwater.base.usercode import told
+from cutwater.base.errors import CodecError
+from cutwater.codec.declared import called, size_checked
 from cutwater.codec.floats import Fp32
-from cutwater.codec.value import TENSOR, Bytes, Codec, Shape, Size, Values
-
-Made = TypeVar("Made")
-
-
-def size_checked(codec: Codec, shape: Shape, what: str) -> Size:
-    """What the codec declares for samples of this shape, if that is a size."""
-    size = _called(codec, "measured", what, lambda: codec.size(shape))
-    if isinstance(size, Size) and all(isinstance(one, int) and one >= 0 and one % 8 == 0 for one in size):
-        return size
-    raise CodecError(
-        f"{what} has, says codec {codec.name!r}, the size {quote(size)}, but that must be a Size of bits for "
-        "each sample and each message, both whole numbers of bytes"
-    )
+from cutwater.codec.value import TENSOR, Bytes, Codec, Shape, Values, checked_values
 
 
 def encode_checked(codec: Codec, values: Values, seed: int, what: str) -> Bytes:
     """The tensor as bytes, as many as the codec declares; ``what`` is "smashed data of step 3", say."""
+    values = called(codec, "encoded", what, lambda: checked_values(values))
     bits = size_checked(codec, values.shape[1:], what).bits(len(values))
-    data = _called(codec, "encoded", what, lambda: codec.encode(values, seed))
+    data = called(codec, "encoded", what, lambda: codec.encode(values, seed))
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
         raise CodecError(
-            f"{what} became {_kind(data)} by codec {codec.name!r}, but must become an array of uint8 in one dimension"
+            f"{what} became {_kind(data)} by codec {codec.name!r}, but must become uint8 in one dimension"
         )
     made = 8 * data.size
     if made > bits or (made < bits and not codec.at_most):
@@ -45,7 +29,7 @@ def encode_checked(codec: Codec, values: Values, seed: int, what: str) -> Bytes:
 
 def decode_checked(codec: Codec, data: Bytes, shape: Shape, what: str) -> Values:
     """The tensor of the bytes, if the codec makes one of this shape (samples included)."""
-    values = _called(codec, "decoded", what, lambda: codec.decode(data, shape))
+    values = called(codec, "decoded", what, lambda: codec.decode(data, shape))
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.shape != tuple(shape):
         raise CodecError(
             f"{what} became {_kind(values)} by codec {codec.name!r}, but must become float32 of shape {shape}"
@@ -58,22 +42,6 @@ def transfer(codec: Codec, values: Values, seed: int) -> Values:
     if isinstance(codec, Fp32):
         return values
     return decode_checked(codec, encode_checked(codec, values, seed, TENSOR), values.shape, TENSOR)
-
-
-def _called(codec: Codec, done: str, what: str, call: Callable[[], Made]) -> Made:
-    """What a codec answers; what it refuses is told of ``what``."""
-    try:
-        return call()
-    except CodecError as error:
-        sentence = str(error)
-        begun = sentence.startswith(TENSOR)
-        raise CodecError(what + sentence.removeprefix(TENSOR) if begun else f"{what}: {sentence}") from error
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's codec does
-        raise CodecError(
-            f"{what} can't be {done} by codec {codec.name!r} ({told(error)}): mend the codec, or use another"
-        ) from error
 
 
 def _kind(made: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from cutwater.base.errors import FileFormatError
 from cutwater.base.kinds import Choice, Flag, Many, Whole
 from cutwater.base.schema import check, described
-from cutwater.codec.checked import size_checked
+from cutwater.codec.declared import size_checked
 from cutwater.codec.value import Codec, Size, elements
 
 BITS: Final[dict[str, int]] = {
@@ -52,8 +52,10 @@ def crossing_size(crossings: Iterable[Crossing], codec: Codec, *, down: bool) ->
 
     >>> from cutwater.codec.registry import find_codec
     >>> both = Crossing((64,), "float32", True), Crossing((16,), "int64", False)
-    >>> crossing_size(both, find_codec("bf16"), down=False), crossing_size(both, find_codec("bf16"), down=True)
-    (Size(sample=2048, message=0), Size(sample=1024, message=0))
+    >>> crossing_size(both, find_codec("bf16"), down=False)
+    Size(sample=2048, message=0)
+    >>> crossing_size(both, find_codec("bf16"), down=True)
+    Size(sample=1024, message=0)
     """
     sizes = [_size(one, codec) for one in crossings if one.gradient or not down]
     return Size(sum(size.sample for size in sizes), sum(size.message for size in sizes))

@@ -40,7 +40,7 @@ def _from_bf16(halves: Halves, bits: Bits) -> None:
 
 def _to_fp16(bits: Bits, halves: Halves) -> bool:
     """Round to nearest, ties to even; whether no finite value was beyond fp16's range."""
-    beyond = 0
+    beyond: Any = 0
     for i in range(bits.shape[0]):
         word = np.int32(bits[i])
         magnitude = np.int32(word & np.int32(0x7FFFFFFF))
@@ -55,7 +55,7 @@ def _to_fp16(bits: Bits, halves: Halves) -> bool:
         if magnitude > _INFINITY:
             half = np.int32(0x7E00 | ((magnitude >> 13) & 0x3FF))
         halves[i] = np.uint16(half | ((word >> 16) & 0x8000))
-    return beyond == 0
+    return bool(beyond == 0)
 
 
 def _from_fp16(halves: Halves, bits: Bits) -> None:
@@ -64,7 +64,7 @@ def _from_fp16(halves: Halves, bits: Bits) -> None:
         half = np.int32(halves[i])
         magnitude = half & 0x7FFF
         shifted = (magnitude << 13) + _REBIAS
-        word = shifted + _REBIAS if magnitude >= 0x7C00 else shifted
+        word: Any = shifted + _REBIAS if magnitude >= 0x7C00 else shifted
         if magnitude < 0x400:
             word = np.int64(np.float32(np.float32(magnitude) * np.float32(2.0**-24)).view(np.int32))
         bits[i] = np.uint32(word | ((half & 0x8000) << 16))

@@ -62,8 +62,8 @@ class Bf16:
 
     def decode(self, data: Bytes, shape: Shape) -> Values:
         """Exactly what was sent."""
-        values = np.empty(shape, np.float32)
         halves = aligned(exact_data(self, data, shape), np.uint16)
+        values = np.empty(shape, np.float32)
         float_loops.from_bf16(halves, values.reshape(-1).view(np.uint32))
         return values
 
@@ -94,7 +94,7 @@ class Fp16:
 
     def decode(self, data: Bytes, shape: Shape) -> Values:
         """Exactly what was sent."""
-        values = np.empty(shape, np.float32)
         halves = aligned(exact_data(self, data, shape), np.uint16)
+        values = np.empty(shape, np.float32)
         float_loops.from_fp16(halves, values.reshape(-1).view(np.uint32))
         return values

@@ -74,8 +74,8 @@ class Lossless:
         kept = len(body) - -(-size // 8)
         if kept < 0 or kept % 4 or len(body) >= 4 * size:
             raise CodecError(
-                f"{TENSOR} has {len(body):,} bytes of a bitmap and its numbers, which {self.name} never makes "
-                f"of {size:,} numbers"
+                f"{TENSOR} has {len(body):,} bytes of a bitmap and its numbers, which {self.name} never "
+                f"makes of {size:,} numbers"
             )
         bitmap = body[kept:]
         if bit_loops.ones(bitmap, size) != kept // 4:

@@ -113,7 +113,10 @@ def _quantise(
     packed: bool,
     out: Bytes,
 ) -> None:
-    """All levels, a row of bytes for each sample; ``packed`` two in a byte, its second half in the high bits."""
+    """All levels, a row of bytes for each sample.
+
+    ``packed`` are two in a byte: the first half of a sample in the low bits, the second in the high bits.
+    """
     samples, channels, length = values.shape
     half = out.shape[1]
     spare = np.zeros(2 * half if packed else 0, np.uint8)
@@ -153,7 +156,7 @@ def _numbers(row: Bytes, scale: float, reach: int, run: Values) -> bool:
     for i in range(run.shape[0]):
         highest = max(highest, row[i])
         run[i] = np.float32(np.int32(np.int32(row[i]) - offset)) * step
-    return highest <= top
+    return bool(highest <= top)
 
 
 numbers: Any = compiled(_numbers)

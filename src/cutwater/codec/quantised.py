@@ -1,9 +1,9 @@
 """Codecs that send every number as a level of a scale: int8 and int4.
 
 A message is the float32 scales, then the levels. A tensor of four or more dimensions (samples, channels,
-height, width …) has a scale for each channel in a message; one of two or three dimensions has a scale for each
-sample. A scale below zero marks a channel without negative numbers, such as one behind a ReLU, whose levels are
-then twice as dense. One number a sample is sent as float32: its scale would be as long.
+height, width …) has a scale for each channel in a message; one of two or three dimensions has a scale for
+each sample. A scale below zero marks a channel without negative numbers, such as one behind a ReLU, whose
+levels are then twice as dense. One number a sample is sent as float32: its scale would be as long.
 """
 
 from dataclasses import dataclass

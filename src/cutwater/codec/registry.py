@@ -54,8 +54,8 @@ def _own(name: str) -> Codec:
     lacking = [attribute for attribute, kind in _ATTRIBUTES.items() if not _has(made, attribute, kind)]
     if lacking:
         raise CodecError(
-            f"codec {name!r} made {type(made).__name__}, of which {', '.join(lacking)} can't be used: a codec "
-            "has a name, lossless and at_most (true or false), and methods size, encode and decode"
+            f"codec {name!r} made {type(made).__name__}, of which {', '.join(lacking)} can't be used: a "
+            "codec has a name, lossless and at_most (true or false), and methods size, encode and decode"
         )
     codec: Codec = made
     return codec

@@ -92,8 +92,8 @@ class TopK:
         )
         if not right:
             raise CodecError(
-                f"{TENSOR} does not say where in a sample of {size:,} numbers the {layout.kept:,} that {self.name} "
-                "keeps were"
+                f"{TENSOR} does not say where in a sample of {size:,} numbers the {layout.kept:,} were that "
+                f"{self.name} keeps"
             )
         return values
 

@@ -1,7 +1,7 @@
 """What a codec is: one float32 tensor that crosses a cut, as bytes and back."""
 
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from cutwater.base.errors import CodecError
 Values = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Shape = tuple[int, ...]
+Held = TypeVar("Held", bound=np.generic)
 
 TENSOR = "the tensor"
 """How a codec's sentences begin; who knows which tensor it is says that instead (see ``checked``)."""
@@ -33,7 +34,6 @@ class Size(NamedTuple):
         return self.sample * samples + self.message
 
 
-@runtime_checkable
 class Codec(Protocol):
     """A float32 tensor of (samples, \\*shape) as bytes, and back.
 
@@ -104,7 +104,7 @@ def elements(shape: Shape) -> int:
     return math.prod(shape)
 
 
-def aligned(data: Bytes, dtype: type[np.generic]) -> NDArray[np.generic]:
+def aligned(data: Bytes, dtype: type[Held]) -> NDArray[Held]:
     """The bytes as other numbers, over the same memory where their address allows it."""
     view = data.view(dtype)
     return view if view.flags.aligned else view.copy()
