@@ -22,6 +22,118 @@ _MOST = 60
 """Tangents; each is another line, and there are fewer."""
 
 
+def _in_turn(row: Floats, i: int, weight: Floats) -> float:
+    """a_k of a cell in turn: all but the server's time."""
+    a: float = weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
+    a += weight[5] * row[5, i]
+    a += weight[6] * row[6, i] + weight[7] * row[7, i] + weight[8]
+    return a
+
+
+def _along_server(row: Floats, i: int, weight: Floats) -> float:
+    """The same for the path along the server, which no overlapped session is faster than."""
+    a: float = weight[0] * row[0, i] + weight[5] * row[5, i] + weight[9] * row[8, i] + weight[10] * row[2, i]
+    a += weight[11] * row[6, i] + weight[12] * row[3, i] + weight[13] * row[9, i]
+    a += weight[14] * row[7, i] + weight[15]
+    return a
+
+
+def _step(
+    x: float, t: tuple[float, float, float, float, float, float, float], parts: Floats, rtt: float
+) -> tuple[float, float]:
+    """Seconds of an overlapped step at x, and how they grow with x (:mod:`cutwater.plan.schedule`).
+
+    ``t`` are client forward, up, head up, server, down, head down and client backward for one sample (heads
+    for one part); ``parts`` are n₁, size, n₂, size.
+    """
+    forward, up, head_up, server, down, head_down, backward = t
+    n1, q1, n2, q2 = parts[0], parts[1], parts[2], parts[3]
+    there = 1.0 if n2 > 0.0 else 0.0
+    large = (q1 * forward, q1 * up + head_up, q1 * server * x, q1 * down + head_down, q1 * backward)
+    small = (
+        q2 * forward,
+        q2 * up + head_up * there,
+        q2 * server * x,
+        q2 * down + head_down * there,
+        q2 * backward,
+    )
+    client = n1 * (large[0] + large[4]) + n2 * (small[0] + small[4])
+    best = slope = -1.0
+    for i in range(5):
+        total = slowest = rest = slowest_rest = 0.0
+        at_server = rest_at_server = False
+        for j in range(i + 1):
+            total += large[j]
+            if large[j] > slowest:
+                slowest, at_server = large[j], j == 2
+        for j in range(i, 5):
+            rest += small[j]
+            if small[j] > slowest_rest:
+                slowest_rest, rest_at_server = small[j], j == 2
+        value = total + (n1 - 1.0) * slowest + rest + (n2 - 1.0) * slowest_rest
+        if value > best:
+            best = value
+            slope = 0.0
+            if i >= 2:
+                slope += q1 * server
+            if at_server:
+                slope += (n1 - 1.0) * q1 * server
+            if i <= 2:
+                slope += q2 * server
+            if rest_at_server:
+                slope += (n2 - 1.0) * q2 * server
+    if client >= best + rtt:
+        return client, 0.0
+    return best + rtt, slope
+
+
+step = compiled(_step)
+
+
+def _overlapped(x: float, row: Floats, i: int, weight: Floats) -> tuple[float, float]:
+    """Seconds of an overlapped session at x, the model's transfer included, and how they grow with x."""
+    compute, up, rtt, down = weight[16], weight[17], weight[18], weight[5]
+    t = (
+        row[8, i] * compute,
+        row[2, i] * up,
+        row[6, i] * up,
+        row[4, i],
+        row[3, i] * down,
+        row[7, i] * down,
+        row[9, i] * compute,
+    )
+    total, slope = weight[0] * row[0, i] + down * row[5, i], 0.0
+    for kind in (19, 24):
+        if weight[kind] > 0.0:
+            seconds, growth = step(x, t, weight[kind + 1 : kind + 5], rtt)
+            total += weight[kind] * seconds
+            slope += weight[kind] * growth
+    return total, slope
+
+
+in_turn, along_server, overlapped = compiled(_in_turn), compiled(_along_server), compiled(_overlapped)
+
+
+def _largest_x(T: float, x: float, row: Floats, i: int, weight: Floats) -> float:
+    """The largest x at which an overlapped session is done by T, from one that is not below; 0 if none is."""
+    for _ in range(_MOST):
+        seconds, slope = overlapped(x, row, i, weight)
+        if seconds <= T:
+            return x
+        if slope <= 0.0:
+            return 0.0
+        nearer = x - (seconds - T) / slope
+        if nearer >= x:
+            return x
+        if nearer <= 0.0:
+            return 0.0
+        x = nearer
+    return x
+
+
+largest_x = compiled(_largest_x)
+
+
 def _extremes(
     pattern: Ints, weights: Floats, alone: Floats, rows: Floats, turns: int, equal: float, least: Floats
 ) -> float:
