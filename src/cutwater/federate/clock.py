@@ -104,7 +104,7 @@ def play(
     finishes after them counts as late.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        actual = session_phases(truth, plan.cuts, plan.shares)
+        actual = session_phases(truth, plan.cuts, plan.shares, wires=plan.wires)
     seconds = np.asarray(actual.total, dtype=np.float64)
     if not np.isfinite(seconds).all():
         endless = plan.names[int(np.argmin(np.isfinite(seconds)))]

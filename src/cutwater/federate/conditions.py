@@ -7,7 +7,7 @@ pure function of (settings, seed, client, round), so that nothing has to be save
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -32,21 +32,23 @@ class Condition:
     """r to the server, in bits per second."""
     down: float
     """r from the server."""
+    rtt: float = 0.0
+    """The link's round trip, in seconds."""
 
     @classmethod
     def of(cls, client: Client) -> "Condition":
         """What the scenario says."""
-        return cls(client.compute, client.up, client.down)
+        return cls(client.compute, client.up, client.down, client.rtt)
 
     def scaled(self, compute: float, rate: float) -> "Condition":
         """The same with compute and rates multiplied."""
-        return Condition(self.compute * compute, self.up * rate, self.down * rate)
+        return replace(self, compute=self.compute * compute, up=self.up * rate, down=self.down * rate)
 
 
 @dataclass(frozen=True)
 class Trace:
     """Conditions by client and round, from a file. A row holds until the client's next; before its first
-    row, and for a client without any, the scenario's own values hold."""
+    row, and for a client without any, the scenario's own values hold. The round trip is the scenario's."""
 
     rows: Mapping[str, tuple[tuple[int, Condition], ...]]
 
@@ -56,7 +58,7 @@ class Trace:
         for since, condition in self.rows.get(client.name, ()):
             if since > round_:
                 break
-            found = condition
+            found = replace(condition, rtt=client.rtt)
         return found
 
 

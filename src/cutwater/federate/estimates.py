@@ -42,6 +42,8 @@ class Estimate:
         """
         if not _can_be(observed):
             return self
+        if self.value == 0:  # a round trip that nobody spoke of; it has no logarithm
+            return Estimate(observed)
         if not self.votes:
             return Estimate(robust_average(self.value, observed, smoothing))
         votes = (*self.votes, observed)
@@ -74,7 +76,7 @@ class Estimates:
     """nominal, last, average or true, as in :class:`~cutwater.scenario.settings.ConditionSettings`."""
     smoothing: float = 0.3
     seen: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
-    """Compute and rates up and down of every client that was seen; nothing for the others."""
+    """Compute, rates up and down and round trip of every client that was seen; nothing for the others."""
 
     @classmethod
     def of(cls, settings: ConditionSettings) -> "Estimates":

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from cutwater.data.samples import ArraySamples, Samples
 from cutwater.model.randomness import drawn_from
+from cutwater.plan.fleet import SETS
 from cutwater.train.aggregate import weights_sha256
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def digests(study: "Study") -> dict[str, str]:
     sections = {
         "train": train,
         "session": asdict(study.session),
+        "wire": asdict(study.wires),
         "server": asdict(study.server),
         "conditions": conditions,
     }
@@ -57,8 +59,8 @@ def digests(study: "Study") -> dict[str, str]:
     parts = {
         **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
         "planner": [study.planner, dict(study.planner_options)],
-        "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name != "forbidden"},
-        "forbidden": {str(k): sorted(cuts) for k, cuts in study.fleet.forbidden.items()},
+        "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name not in SETS},
+        **{name: {str(k): sorted(some) for k, some in getattr(study.fleet, name).items()} for name in SETS},
         "data": [study.data.name, study.data.input, study.data.classes, held.method, held.local_test],
         "labels": _digest(study.data.train.labels),
         "inputs": _inputs(study.data.train),

@@ -66,6 +66,7 @@ def study_of(
         profile=scenario.profile,
         planner=planner,
         planner_options=planner_options,
+        wires=scenario.wires,
     )
 
 

@@ -107,6 +107,9 @@ class ClientRound:
         "FLOPs over the seconds that the session asked for them; null where it is not measured",
     ]
     mode: Annotated[str, _TEXT, "`fedavg` or `split`, as in the plan"]
+    schedule: Annotated[str, _TEXT, "how the parts of its split steps crossed the cut"] = "in turn"
+    up: Annotated[str, _TEXT, "the codec of its smashed data"] = "fp32"
+    down: Annotated[str, _TEXT, "the codec of its gradients"] = "fp32"
     outcome: Annotated[str, _TEXT, "`done`, or why the client's update does not count"]
     alone_seconds: Annotated[
         float | None,
@@ -144,6 +147,9 @@ class ClientRound:
             share=plan.share,
             delivered_share=delivered_share,
             mode=plan.mode,
+            schedule=plan.schedule,
+            up=plan.up,
+            down=plan.down,
             outcome=outcome,
             alone_seconds=plan.alone,
             planned_seconds=plan.latency,

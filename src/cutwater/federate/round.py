@@ -11,12 +11,16 @@ from cutwater.federate.study import Study
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import NOTHING
 from cutwater.plan.planners import solve_by
+from cutwater.plan.session import Wire
 from cutwater.plan.value import ClientPlan, Plan
 
 
 def unplanned(name: str, layers: int) -> ClientPlan:
     """What stands for the plan of a client that was not there: the whole model, as far as anybody knows."""
-    return ClientPlan(name, layers, 0.0, "fedavg", 0.0, NOTHING, 0.0, 0.0, None)
+    wire = Wire()
+    return ClientPlan(
+        name, layers, 0.0, wire.schedule, wire.up, wire.down, "fedavg", 0.0, NOTHING, 0.0, 0.0, None
+    )
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ def under(
             compute=now.compute,
             up=now.up,
             down=now.down,
+            rtt=now.rtt,
             holds=max(client.holds, holds.get(client.name, 0)),
         )
         for client, now in zip(clients, conditions, strict=True)

@@ -25,7 +25,7 @@ from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.planners import planner_for
 from cutwater.plan.problem import Problem, Server
-from cutwater.plan.session import Session
+from cutwater.plan.session import Session, Wires
 from cutwater.plan.value import Plan
 from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind
@@ -59,6 +59,7 @@ class Study:
     aggregator: Aggregator = field(default_factory=WeightedAverage)
     planner: str = "exact"
     planner_options: Mapping[str, Any] = field(default_factory=dict)
+    wires: Wires = field(default_factory=Wires)
 
     @classmethod
     def of(
@@ -77,12 +78,14 @@ class Study:
         profile: Profile | None = None,
         planner: str = "exact",
         planner_options: Mapping[str, Any] | None = None,
+        wires: Wires | None = None,
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
         ``share_out`` says how the data is spread over the clients (by default evenly by class), or is a
         partition of your own; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
-        what each cut costs (by default counted exactly).
+        what each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a
+        cut (by default as they are).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings()
         planner_for(planner, planner_options or {})
@@ -117,6 +120,7 @@ class Study:
             aggregator=chosen,
             planner=planner,
             planner_options=planner_options or {},
+            wires=wires or Wires(),
         )
         if len(study.profile) != len(cut):
             raise RunError(
@@ -141,11 +145,12 @@ class Study:
 
     def problem(self, clients: Sequence[Client]) -> Problem:
         """The planning problem of some clients of the fleet."""
-        return Problem(self.profile, clients, self.server, self.session)
+        return Problem(self.profile, clients, self.server, self.session, self.wires)
 
     def tasks(self, number: int, plan: Plan, holds: Mapping[str, int] | None = None) -> tuple[Task, ...]:
         """What the clients of a planned round train, in the plan's order."""
         held, lr = holds or {}, self.train.learning_rate(number)
+        ways = [plan.options[place] for place in plan.wires.tolist()]
         return tuple(
             Task(
                 client=name,
@@ -155,14 +160,21 @@ class Study:
                 lr=lr,
                 samples=self.client(name).samples,
                 holds=max(self.client(name).holds, held.get(name, 0)),
+                schedule=way.schedule,
+                up=way.up,
+                down=way.down,
             )
-            for name, cut in zip(plan.names, plan.cuts.tolist(), strict=True)
+            for name, cut, way in zip(plan.names, plan.cuts.tolist(), ways, strict=True)
         )
 
     def job(self) -> Job:
         """What all sessions share."""
         return Job(
-            model=self.model, loss=self.loss, optimizer=find_optimizer(self.train), batches=self.batches
+            model=self.model,
+            loss=self.loss,
+            optimizer=find_optimizer(self.train),
+            batches=self.batches,
+            micro_batches=self.session.micro_batches,
         )
 
     def batches(self, task: Task) -> Iterable[Batch]:
