@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 import cutwater.codec
 from cutwater.base.errors import CodecError, PlanError
-from cutwater.codec import CODECS, Size, decode_checked, encode_checked, find_codec, transfer
+from cutwater.codec import (
+    CODECS,
+    Size,
+    bit_loops,
+    decode_checked,
+    encode_checked,
+    find_codec,
+    float_loops,
+    quantise_loops,
+    transfer,
+)
 
 SHAPES = st.lists(st.integers(0, 7), max_size=4).map(tuple)
 CODEC = st.sampled_from(CODECS)
@@ -257,7 +267,24 @@ def test_what_an_own_codec_says_itself_is_left_as_it_says_it():
 
 def test_sizes_of_a_profile_load_neither_torch_nor_a_compiler():
     code = "import sys; from cutwater.codec import Crossing, crossing_size, Size"
-    code += "; print({'torch', 'numba'} & {*sys.modules}); from cutwater.codec import *; find_codec('int8'); print({'torch'} & {*sys.modules})"
+    code += "; print({'torch', 'numba'} & {*sys.modules})"
+    code += "; from cutwater.codec import *; find_codec('int8'); print({'torch'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["set()", "set()"]
     assert sorted(cutwater.codec.__all__) == dir(cutwater.codec)
+
+
+def test_loops_are_compiled_once_whatever_arrays_they_meet():
+    for name in CODECS:
+        for shape in ((4,), (3, 4), (2, 3, 4, 5)):
+            locked = drawn(shape, 0)
+            locked.flags.writeable = False
+            codec = find_codec(name)
+            for values in (locked.copy(), locked, np.asfortranarray(locked)):
+                data = codec.encode(values, 0)
+                for sent in (data, np.frombuffer(b"\0" + data.tobytes(), np.uint8)[1:]):
+                    codec.decode(sent, shape)
+    loops = [loop for module in (bit_loops, float_loops, quantise_loops) for loop in vars(module).values()]
+    counts = [len(loop.signatures) for loop in loops if hasattr(loop, "signatures")]
+    assert len(counts) == 22
+    assert {*counts} <= {0, 1}  # those that another loop calls need no compiling of their own

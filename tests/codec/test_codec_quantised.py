@@ -221,3 +221,12 @@ def test_the_ends_of_float32_keep_their_levels(name, largest):
     assert np.isfinite(found).all()
     if largest < 2.0**-140 and name == "int8":  # fewer steps of float32 than there are levels
         assert (np.abs(found.astype(np.float64) - values) <= 2.0**-149 * (largest > 127 * 2.0**-149)).all()
+
+
+def test_where_the_least_scale_would_lead_beyond_float32_the_highest_level_is_still_the_highest():
+    largest = np.finfo(np.float32).max
+    values = np.full((1, 2**20), largest)
+    values[0, 0] = -largest
+    data = find_codec("int8").encode(values, 0)
+    assert largest / data[:4].view(np.float32)[0] > 127  # so that some would be lifted above it
+    assert np.unique(data[4:]).tolist() == [0, 254]

@@ -37,7 +37,7 @@ class Fp32:
         return checked_values(values).reshape(-1).view(np.uint8)
 
     def decode(self, data: Bytes, shape: Shape) -> Values:
-        """The tensor over the bytes' memory, or over a copy's if its address is odd."""
+        """The tensor over the bytes' memory, or over a copy's if its address is odd or it is locked."""
         return aligned(exact_data(self, data, shape), np.float32).reshape(shape)
 
 

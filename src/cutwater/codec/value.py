@@ -67,7 +67,7 @@ class Codec(Protocol):
 
 
 def checked_values(values: Values) -> Values:
-    """The tensor in C order, if it is one of float32 with samples."""
+    """The tensor, if it is one of float32 with samples, as loops take it."""
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim == 0:
         held = (
             f"{values.dtype} in {values.ndim} dimensions" if isinstance(values, np.ndarray) else type(values)
@@ -75,17 +75,17 @@ def checked_values(values: Values) -> Values:
         raise CodecError(
             f"{TENSOR} is {held}, but codecs take float32 arrays whose first dimension is samples"
         )
-    return np.ascontiguousarray(values)
+    return plain(values)
 
 
 def checked_data(data: Bytes, shape: Shape) -> Bytes:
-    """The bytes in one piece, if they are bytes and the shape is one."""
+    """The bytes, if they are bytes and the shape is one, as loops take them."""
     if not shape or any(size < 0 for size in shape):
         raise CodecError(f"{TENSOR} can't have shape {shape}: its first dimension is samples")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
         held = f"{data.dtype} in {data.ndim} dimensions" if isinstance(data, np.ndarray) else type(data)
         raise CodecError(f"{TENSOR} comes as {held}, but codecs read arrays of uint8 in one dimension")
-    return np.ascontiguousarray(data)
+    return plain(data)
 
 
 def exact_data(codec: Codec, data: Bytes, shape: Shape) -> Bytes:
@@ -104,7 +104,14 @@ def elements(shape: Shape) -> int:
     return math.prod(shape)
 
 
+def plain(array: NDArray[Held]) -> NDArray[Held]:
+    """The array in C order, aligned and free to be written to; a copy where it is not.
+
+    Loops are compiled for each kind of array that they meet, which takes longer than any copy.
+    """
+    return array if array.flags.carray else array.copy()
+
+
 def aligned(data: Bytes, dtype: type[Held]) -> NDArray[Held]:
     """The bytes as other numbers, over the same memory where their address allows it."""
-    view = data.view(dtype)
-    return view if view.flags.aligned else view.copy()
+    return plain(data.view(dtype))
