@@ -17,6 +17,7 @@ from cutwater.cli.plan import Json, ScenarioFile
 if TYPE_CHECKING:
     from cutwater.plan.problem import Problem
     from cutwater.plan.value import Plan
+    from cutwater.plan.worth import Worth
 
 SLOW = 100_000
 """Above so many clients, planners that are written for people rather than for speed are left out."""
@@ -48,6 +49,8 @@ def compare(
 ) -> None:
     """Plan with every planner: round latency, gap to the optimum, time to plan.
 
+    Beside it, what overlapped micro-batches and codecs would make of the optimum, each planned anew.
+
     Example: cutwater compare examples/paper-ten.toml
     """
     from cutwater.plan.planners import planners
@@ -56,10 +59,13 @@ def compare(
     problem = load_scenario(scenario).problem()
     names = planner or [name for name in planners() if name != "greedy" or len(problem) <= SLOW]
     entries = compare_planners(problem, names)
+    grid = _worth(problem) if planner is None and len(problem) <= SLOW else []
     if json_:
-        print_json({"scenario": str(scenario), "planners": [vars(entry) for entry in entries]})
+        rows, cells = [vars(entry) for entry in entries], [vars(cell) for cell in grid]
+        print_json({"scenario": str(scenario), "planners": rows, "worth": cells})
     else:
         _show(entries, len(problem))
+        _show_worth(grid)
 
 
 def compare_planners(problem: "Problem", names: list[str]) -> list[PlannerResult]:
@@ -118,6 +124,29 @@ def _show(entries: list[PlannerResult], clients: int) -> None:
     for entry in entries:
         if entry.error is not None:
             console.print(f"no plan by {entry.planner}: {entry.error}", style="dim", markup=False)
+
+
+def _worth(problem: "Problem") -> "list[Worth]":
+    from cutwater.plan.worth import CODECS, PARTS, worth
+
+    with progress() as bar:
+        task = bar.add_task("planning", total=len(CODECS) * len(PARTS))
+        return worth(problem, lambda done: bar.update(task, completed=done))
+
+
+def _show_worth(grid: "list[Worth]") -> None:
+    """A row for each codec, a column for each number of parts."""
+    if not grid:
+        return
+    parts = sorted({cell.micro_batches for cell in grid})
+    found = {(cell.codec, cell.micro_batches): cell for cell in grid}
+    console.print("\nThe optimum by codec (both ways) and overlapped micro-batches:")
+    table = results_table(["Codec"], [f"{count} part{'s' * (count > 1)}" for count in parts])
+    table.add_column("")
+    for codec in dict.fromkeys(cell.codec for cell in grid):
+        cells = [show_seconds(found[codec, count].latency) for count in parts]
+        table.add_row(codec, *cells, "lossy" if found[codec, parts[0]].lossy else "")
+    console.print(table)
 
 
 def _percent(gap: float | None) -> str:

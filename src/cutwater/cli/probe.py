@@ -51,8 +51,11 @@ def probe(
     if link is not None:
         console.print(f'up = "{show_rate(link.up)}"', markup=False)
         console.print(f'down = "{show_rate(link.down)}"', markup=False)
-        trip = f"a round trip takes {show_seconds(link.round_trip)}; certificate {link.fingerprint}"
-        err.print(trip + ("" if fingerprint else " (not checked)"), style="dim", markup=False, soft_wrap=True)
+        console.print(f'rtt = "{show_seconds(link.round_trip)}"', markup=False)
+        shown = f"certificate {link.fingerprint}"
+        err.print(
+            shown + ("" if fingerprint else " (not checked)"), style="dim", markup=False, soft_wrap=True
+        )
 
 
 def _measure(path: Path | None, repetitions: int) -> "Measurement":

@@ -1,7 +1,7 @@
-"""`cutwater sweep`: round latency against server compute, rate or number of clients."""
+"""`cutwater sweep`: round latency against server compute, links, clients, micro-batches or codecs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,14 @@ from rich.table import Table
 
 from cutwater.base.errors import CutwaterError, PlanError, ScenarioError, UnitError
 from cutwater.base.kinds import Whole
-from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
+from cutwater.base.units import (
+    parse_compute,
+    parse_quantity,
+    parse_rate,
+    show_compute,
+    show_rate,
+    show_seconds,
+)
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
@@ -35,6 +42,8 @@ class Axis:
     unit: float
     """What the figure divides by."""
     problem: "Callable[[Scenario, Problem, float], Problem]"
+    names: tuple[str, ...] = ()
+    """What its values stand for, where they are places in a list."""
 
 
 def _with_server(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
@@ -55,11 +64,26 @@ def _count(text: str, what: str) -> float:
     return float(Whole(1, quoted=True).read(text, what, ScenarioError))
 
 
+def _with_rtt(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=problem.fleet.replace(rtt=value))
+
+
+def _with_parts(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(session=replace(problem.session, micro_batches=round(value)))
+
+
+def _time(text: str, what: str) -> float:
+    return parse_quantity("time", text, what, or_none=True)
+
+
 AXES = (
     Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9, _with_server),
     Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6, _with_rate),
+    Axis("rtt", _time, show_seconds, "Round trip of every client (ms)", 1e-3, _with_rtt),
     Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
+    Axis("micro-batches", _count, lambda value: f"{value:.0f}", "Micro-batches", 1.0, _with_parts),
 )
+_AXES = {axis.name: axis for axis in AXES}
 
 
 def sweep(
@@ -67,7 +91,12 @@ def sweep(
     *,
     server: Annotated[str | None, typer.Option(help='Server compute, "LOW:HIGH".')] = None,
     rate: Annotated[str | None, typer.Option(help='The rate of every client, "LOW:HIGH".')] = None,
+    rtt: Annotated[str | None, typer.Option(help='The round trip of every client, "LOW:HIGH".')] = None,
     clients: Annotated[str | None, typer.Option(help='Number of clients, "LOW:HIGH".')] = None,
+    micro_batches: Annotated[str | None, typer.Option(help='Parts of a mini-batch, "LOW:HIGH".')] = None,
+    codecs: Annotated[
+        str | None, typer.Option(help='Codecs with commas between them, such as "fp32,int8": of both ways.')
+    ] = None,
     points: Annotated[int, typer.Option(help="How many values to try.", min=2, max=10_000)] = 30,
     logarithmic: Annotated[bool, typer.Option("--log", help="Equal ratios instead of equal steps.")] = False,
     planner: Annotated[
@@ -77,7 +106,9 @@ def sweep(
     plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .svg or .pdf.")] = None,
     json_: Json = False,
 ) -> None:
-    """Round latency against server compute, the clients' rate or their number: where does more stop helping?
+    """Round latency against server compute, the clients' rate, round trip or number, micro-batches or codecs.
+
+    Where does more stop helping?
 
     Clients are newly drawn for every number if the scenario has a fleet table, or the first of its list.
 
@@ -86,7 +117,8 @@ def sweep(
     from cutwater.report.figures import check_figure_path
     from cutwater.scenario.file import load_scenario
 
-    axis, text = _chosen({"server": server, "rate": rate, "clients": clients})
+    given = {"server": server, "rate": rate, "rtt": rtt, "clients": clients}
+    axis, text = _chosen({**given, "micro-batches": micro_batches, "codecs": codecs})
     values = _values(axis, text, points, logarithmic)
     if plot is not None:
         check_figure_path(plot)
@@ -97,10 +129,14 @@ def sweep(
         from cutwater.report.figures import save_figure
 
         scaled = [value / axis.unit for value in values]
-        save_figure(draw_sweep(scaled, latencies, label=axis.label, logarithmic=logarithmic), plot)
+        figure = draw_sweep(scaled, latencies, label=axis.label, logarithmic=logarithmic, names=axis.names)
+        save_figure(figure, plot)
     if json_:
         rows = [
-            {"value": value, "latency": {name: latencies[name][i] for name in names}}
+            {
+                "value": axis.show(value) if axis.names else value,
+                "latency": {name: latencies[name][i] for name in names},
+            }
             for i, value in enumerate(values)
         ]
         print_json({"scenario": str(scenario), "swept": axis.name, "points": rows})
@@ -109,16 +145,35 @@ def sweep(
 
 
 def _chosen(given: dict[str, str | None]) -> tuple[Axis, str]:
-    chosen = [(axis, text) for axis in AXES if (text := given[axis.name]) is not None]
+    chosen = [(name, text) for name, text in given.items() if text is not None]
     if len(chosen) != 1:
+        *most, last = (f"--{name}" for name in given)
         raise CutwaterError(
-            f"{len(chosen)} things are given to sweep, but it must be one of --server, --rate and --clients, "
+            f"{len(chosen)} things are given to sweep, but it must be one of {', '.join(most)} and {last}, "
             'such as --server "100 GFLOPS:9000 GFLOPS"'
         )
-    return chosen[0]
+    name, text = chosen[0]
+    return (_codecs(text) if name == "codecs" else _AXES[name]), text
+
+
+def _codecs(text: str) -> Axis:
+    """An axis whose values are places in a list of codecs."""
+    names = [name.strip() for name in text.split(",")]
+
+    def with_codec(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+        from cutwater.plan.worth import with_wire
+
+        return with_wire(problem, names[round(value)], problem.session.micro_batches)
+
+    def show(value: float) -> str:
+        return names[round(value)]
+
+    return Axis("codecs", _count, show, "Codec, both ways", 1.0, with_codec, tuple(names))
 
 
 def _values(axis: Axis, text: str, points: int, logarithmic: bool) -> list[float]:
+    if axis.names:
+        return [float(place) for place in range(len(axis.names))]
     low_text, colon, high_text = text.partition(":")
     if not colon:
         raise UnitError(f'--{axis.name} is {text!r}, but must be a range "LOW:HIGH"')
@@ -127,7 +182,7 @@ def _values(axis: Axis, text: str, points: int, logarithmic: bool) -> list[float
         raise UnitError(f"--{axis.name} is {text!r}, but its low end must be below its high end")
     values = np.geomspace(low, high, points) if logarithmic else np.linspace(low, high, points)
     values[0], values[-1] = low, high
-    if axis.name == "clients":
+    if axis.read is _count:
         values = np.unique(np.rint(values))
     return [float(value) for value in values]
 

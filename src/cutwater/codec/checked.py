@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cutwater.base.arrays import aligned_floats, is_aligned
 from cutwater.base.errors import CodecError
 from cutwater.codec.declared import called, size_checked
 from cutwater.codec.floats import Fp32
@@ -28,13 +29,20 @@ def encode_checked(codec: Codec, values: Values, seed: int, what: str) -> Bytes:
 
 
 def decode_checked(codec: Codec, data: Bytes, shape: Shape, what: str) -> Values:
-    """The tensor of the bytes, if the codec makes one of this shape (samples included)."""
+    """The tensor of the bytes, if the codec makes one of this shape (samples included).
+
+    It lies as torch's own tensors do, because what is computed with it may depend on that in its last bits.
+    """
     values = called(codec, "decoded", what, lambda: codec.decode(data, shape))
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.shape != tuple(shape):
         raise CodecError(
             f"{what} became {_kind(values)} by codec {codec.name!r}, but must become float32 of shape {shape}"
         )
-    return values if values.flags.c_contiguous else np.ascontiguousarray(values)
+    if values.flags.c_contiguous and is_aligned(values):
+        return values
+    moved = aligned_floats(tuple(shape))
+    moved[...] = values
+    return moved
 
 
 def transfer(codec: Codec, values: Values, seed: int) -> Values:

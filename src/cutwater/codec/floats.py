@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cutwater.base.arrays import aligned_floats
 from cutwater.base.errors import CodecError
 from cutwater.codec import float_loops
 from cutwater.codec.value import (
@@ -63,7 +64,7 @@ class Bf16:
     def decode(self, data: Bytes, shape: Shape) -> Values:
         """Exactly what was sent."""
         halves = aligned(exact_data(self, data, shape), np.uint16)
-        values = np.empty(shape, np.float32)
+        values = aligned_floats(shape)
         float_loops.from_bf16(halves, values.reshape(-1).view(np.uint32))
         return values
 
@@ -95,6 +96,6 @@ class Fp16:
     def decode(self, data: Bytes, shape: Shape) -> Values:
         """Exactly what was sent."""
         halves = aligned(exact_data(self, data, shape), np.uint16)
-        values = np.empty(shape, np.float32)
+        values = aligned_floats(shape)
         float_loops.from_fp16(halves, values.reshape(-1).view(np.uint32))
         return values

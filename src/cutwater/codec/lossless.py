@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cutwater.base.arrays import aligned_floats
 from cutwater.base.errors import CodecError
 from cutwater.codec import bit_loops
 from cutwater.codec.value import (
@@ -80,6 +81,6 @@ class Lossless:
         bitmap = body[kept:]
         if bit_loops.ones(bitmap, size) != kept // 4:
             raise CodecError(f"{TENSOR} has a bitmap that is not one of its {kept // 4:,} numbers")
-        values = np.empty(size, np.float32)
+        values = aligned_floats((size,))
         bit_loops.expand(aligned(body[:kept], np.int32), bitmap, values.view(np.int32))
         return values

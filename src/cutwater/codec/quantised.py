@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from cutwater.base.arrays import aligned_floats
 from cutwater.base.errors import CodecError
 from cutwater.codec import quantise_loops as loops
 from cutwater.codec.floats import Fp32
@@ -117,7 +118,7 @@ class Quantised:
         scales = head.copy().view(np.float32)
         if not loops.sound(scales, self._reach):
             raise CodecError(f"{TENSOR} has a scale that is not finite, which {self.name} never makes")
-        values = np.empty(shape, np.float32)
+        values = aligned_floats(shape)
         tensor = values.reshape(layout.tensor)
         if not loops.restore(rows, layout.by_sample, scales, self._reach, self._packed, tensor):
             raise CodecError(f"{TENSOR} has levels beyond those of its scales, which {self.name} never makes")

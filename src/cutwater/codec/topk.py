@@ -5,6 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from cutwater.base.arrays import aligned_floats
 from cutwater.base.errors import CodecError
 from cutwater.base.kinds import Number
 from cutwater.codec import bit_loops
@@ -83,7 +84,7 @@ class TopK:
         samples, size = shape[0], elements(shape[1:])
         layout = self._layout(size)
         kept, packed = self._parts(data, samples, layout)
-        values = np.empty(shape, np.float32)
+        values = aligned_floats(shape)
         bits = values.reshape(samples, size).view(np.int32)
         right = (
             bit_loops.place_by_bitmap(kept, packed, bits)

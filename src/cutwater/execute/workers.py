@@ -24,13 +24,13 @@ import torch
 from torch import Tensor
 
 from cutwater.base import errors
+from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import told
 from cutwater.data.samples import Batch
 from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
 
-_ALIGNMENT = 64
 _TRIES = 3
 """How often a session is tried before a worker's death is blamed on the session."""
 
@@ -65,7 +65,7 @@ class SharedState:
         offsets, size = {}, 0
         for name, tensor in like.items():
             offsets[name] = size
-            size += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
+            size += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
         # Anonymous shared memory has no file, so it needs no room in /dev/shm and leaves nothing behind.
         self._memory = mmap.mmap(-1, max(size, 1))
         self.tensors: dict[str, Tensor] = {

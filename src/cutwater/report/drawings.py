@@ -117,10 +117,11 @@ def draw_sweep(
     *,
     label: str,
     logarithmic: bool = False,
+    names: Sequence[str] = (),
 ) -> "Figure":
     """Round latency against what was swept, as in the paper's Fig. 11: one line for each planner.
 
-    Where a planner has no plan, its line has a gap.
+    Where a planner has no plan, its line has a gap. ``names`` stand for the values, where they have any.
     """
     figure, axes = new_figure()
     for planner, seconds in latencies.items():
@@ -133,7 +134,9 @@ def draw_sweep(
             linewidth=1.6,
             label=planner,
         )
-    if logarithmic:
+    if names:
+        axes.set_xticks(list(values), list(names))
+    elif logarithmic:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel(label)

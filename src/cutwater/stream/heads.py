@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import EngineError
 from cutwater.stream.frames import MAX_HEAD, PREFIX, Chunk
 from cutwater.stream.refusal import invalid
-from cutwater.stream.tensors import ALIGNMENT, DTYPES, MAX_DIMENSIONS, TensorHead
+from cutwater.stream.tensors import DTYPES, MAX_DIMENSIONS, TensorHead
 
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _LENGTH = struct.Struct("<H")

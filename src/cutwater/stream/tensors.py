@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import EngineError
 from cutwater.stream.refusal import invalid
 
@@ -32,9 +33,6 @@ DTYPES: Final[tuple[torch.dtype, ...]] = (
     torch.bool,
 )
 """Their places in this list are their codes on the wire: append only."""
-
-ALIGNMENT: Final = 64
-"""Tensors start at multiples of this, as torch's own do: elsewhere, kernels may give other last bits."""
 
 MAX_DIMENSIONS: Final = 8
 _FEW: Final = 256
