@@ -8,7 +8,8 @@
 ``package.module:name``   a function of the user that returns (train, test) datasets or a Data
 ========================  =====================================================================
 
-Folders are searched in this order: the one named by ``CUTWATER_DATA``, the scenario's own, the user's cache.
+Folders are searched in this order: the one named by ``CUTWATER_DATA``, the scenario's own, that of Debian's
+packages (``dataset-fashion-mnist``), the user's cache.
 """
 
 import os
@@ -175,9 +176,12 @@ def _places(request: _Request) -> Iterator[Path]:
             raise DataError(f"{origin} names {base}, which is not a folder; name one that exists")
         yield from (base / name for name in _FOLDER_NAMES[request.name])
         yield base
+    yield _PACKAGED / request.name
     yield cache_folder() / request.name
 
 
+_PACKAGED = Path("/usr/share/datasets")
+"""Where Debian's packages of data sets put them, such as dataset-fashion-mnist."""
 _FOLDER_NAMES = {
     "mnist": ("mnist", "MNIST/raw"),
     "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw"),

@@ -130,6 +130,11 @@ class Wires:
     def __post_init__(self) -> None:
         check(self)
 
+    @classmethod
+    def both_ways(cls, codec: str) -> "Wires":
+        """One codec for smashed data and gradients."""
+        return cls(up=(codec,), down=(codec,))
+
     def options(self, micro_batches: int) -> tuple[Wire, ...]:
         """The ways in which a split step may go, those first that are preferred where time is the same.
 

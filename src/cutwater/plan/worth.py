@@ -29,7 +29,7 @@ def with_wire(problem: Problem, codec: str, micro_batches: int) -> Problem:
     """The same fleet with one codec both ways and so many parts, all schedules and clients' limits aside."""
     fleet = problem.fleet.replace(codecs={}, schedules={})
     session = replace(problem.session, micro_batches=micro_batches)
-    return problem.replace(clients=fleet, session=session, wires=Wires(up=codec, down=codec))
+    return problem.replace(clients=fleet, session=session, wires=Wires.both_ways(codec))
 
 
 def worth(problem: Problem, watch: Callable[[int], None] = lambda done: None) -> list[Worth]:

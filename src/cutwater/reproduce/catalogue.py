@@ -1,4 +1,4 @@
-"""All items by name, in the order of the paper."""
+"""All items by name, in the order of the paper, and what goes beyond it."""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -20,6 +20,7 @@ NAMES = (
     "accuracy",
     "gap",
     "models",
+    "beyond",
 )
 
 

@@ -133,16 +133,21 @@ def make_study(settings: TrainingSettings, data: Data, seed: int) -> Study:
     )
 
 
-def train(study: Study, folder: Path | None, watch: Callable[[Tick], None]) -> Training:
-    """Train a study to its end, or go on where its folder stands, and time it by every planner's clock."""
+def train(
+    study: Study,
+    folder: Path | None,
+    watch: Callable[[Tick], None],
+    planners: Sequence[str] = PLANNERS,
+) -> Training:
+    """Train a study to its end, or go on where its folder stands, and time it by the planners' clocks."""
     # Sessions have the cores; this process only adds up what they send.
     with one_thread():
         trained = run_locally(study, folder, workers=None, resume=True, watch=watch)
     lines = trained.records if folder is None else read_run(folder).undamaged().lines
-    return as_training(study, lines)
+    return as_training(study, lines, planners)
 
 
-def as_training(study: Study, lines: Sequence[Record]) -> Training:
+def as_training(study: Study, lines: Sequence[Record], planners: Sequence[str] = PLANNERS) -> Training:
     """A training as its metrics tell it."""
     tested = [(line.round, line.accuracy) for line in lines if line.accuracy is not None]
     rounds = tuple(number for number, _ in tested)
@@ -151,7 +156,7 @@ def as_training(study: Study, lines: Sequence[Record]) -> Training:
         rounds=rounds,
         accuracy=tuple(accuracy for _, accuracy in tested),
         weights_sha256=lines[-1].weights_sha256,
-        seconds={planner: clock(study.with_planner(planner), rounds) for planner in PLANNERS},
+        seconds={planner: clock(study.with_planner(planner), rounds) for planner in planners},
     )
 
 
