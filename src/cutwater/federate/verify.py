@@ -1,4 +1,8 @@
-"""Is it true here? The same rounds as FedAvg, with a plan's cuts and with random cuts, bit for bit."""
+"""Is it true here? The same rounds as FedAvg, with a plan's cuts and with random cuts, bit for bit.
+
+A lossy codec gives other bits than FedAvg's, wherever the model is cut. What is promised there is that a
+session gives the same bits in one process as over a network; that is what is compared then.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +19,8 @@ from cutwater.plan.fleet import NO_LIMIT
 from cutwater.train.aggregate import raw_bytes
 
 REFERENCE = "fedavg"
+IN_PROCESS, OVER_THE_STREAM = "in process", "over the stream"
+"""The two ways of a lossy run."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,16 @@ class Check:
     clients: tuple[str, ...]
     """Whose updates count."""
     digests: Mapping[str, str]
-    """SHA-256 of the global weights by the way they were trained, FedAvg first."""
+    """SHA-256 of the global weights by the way they were trained, the reference first."""
     cuts: Mapping[str, tuple[int, ...]]
     """The clients' cuts by the same names, in the same order."""
     differs: Mapping[str, str]
-    """The first tensor that is not FedAvg's, by the way it was trained; empty where all bits agree."""
+    """The first tensor that is not the reference's, by the way it was trained; empty where all bits agree."""
+
+    @property
+    def reference(self) -> str:
+        """The way that the others are compared with."""
+        return next(iter(self.digests))
 
     @property
     def agrees(self) -> bool:
@@ -56,25 +67,42 @@ def verify(study: Study, trainer: Trainer, last: int, seed: int = 0) -> Iterator
     either, because a round in which nobody trains shows nothing. FedAvg trains whole models where a client's
     limits forbid it, because it is only the reference.
     """
-    patient = replace(
-        study,
-        train=replace(study.train, deadline=None, over_selection=0.0, quorum=1),
-        conditions=replace(study.conditions, dropout=0.0),
-    )
+    patient = _patient(study)
     unlimited = study.fleet.replace(memory=NO_LIMIT, min_cut=np.ones(len(study.fleet)), forbidden={})
     ways = {
         REFERENCE: replace(patient, fleet=unlimited).with_planner("fedavg"),
         f"{study.planner} plan": patient,
         "random cuts": patient.with_planner("random", seed=seed),
     }
-    runs = {name: rounds(way, VirtualClock(way, trainer), start(way), last) for name, way in ways.items()}
+    yield from _side_by_side({name: (way, trainer) for name, way in ways.items()}, last)
+
+
+def verify_lossy(study: Study, trainer: Trainer, stream: Trainer, last: int) -> Iterator[Check]:
+    """Train rounds 1 to ``last`` by the study's planner in process and over a real stream, side by side."""
+    patient = _patient(study)
+    return _side_by_side({IN_PROCESS: (patient, trainer), OVER_THE_STREAM: (patient, stream)}, last)
+
+
+def _patient(study: Study) -> Study:
+    return replace(
+        study,
+        train=replace(study.train, deadline=None, over_selection=0.0, quorum=1),
+        conditions=replace(study.conditions, dropout=0.0),
+    )
+
+
+def _side_by_side(ways: Mapping[str, tuple[Study, Trainer]], last: int) -> Iterator[Check]:
+    runs = {
+        name: rounds(way, VirtualClock(way, trainer), start(way), last)
+        for name, (way, trainer) in ways.items()
+    }
     # Each generator holds one model, and all stand at the same round.
     for trained in zip(*runs.values(), strict=True):
         yield _compare(dict(zip(runs, trained, strict=True)))
 
 
 def _compare(trained: Mapping[str, Round]) -> Check:
-    reference = trained[REFERENCE]
+    reference = next(iter(trained.values()))
     differs = {}
     for name, round_ in trained.items():
         for key, tensor in round_.progress.weights.items():

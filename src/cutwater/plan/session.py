@@ -11,7 +11,7 @@ from cutwater.base.arrays import Bools, Ints
 from cutwater.base.errors import CutwaterError, PlanError
 from cutwater.base.kinds import Choice, JsonSchema, Many, Whole
 from cutwater.base.schema import Told, check, described
-from cutwater.codec.registry import CODECS
+from cutwater.codec.registry import CODECS, find_codec
 from cutwater.plan.fleet import MOST, SCHEDULES, Client
 
 
@@ -129,6 +129,12 @@ class Wires:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def lossy(self) -> tuple[str, ...]:
+        """The codecs among these that change what is learned."""
+        names = dict.fromkeys((*self.up, *self.down))
+        return tuple(name for name in names if not find_codec(name).lossless)
 
     @classmethod
     def both_ways(cls, codec: str) -> "Wires":

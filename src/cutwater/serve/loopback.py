@@ -1,0 +1,77 @@
+"""Sessions over a real stream on this machine: what a device and a server do, without a fleet around them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from cutwater.base.errors import EngineError
+from cutwater.execute.emulate import Meter
+from cutwater.federate.study import Study
+from cutwater.model.halves import join_states
+from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.hosting import Hosting
+from cutwater.stream.server import StreamServer
+from cutwater.train.session import Result, Score, State, Task, evaluate
+
+_PATIENCE = 3600.0
+"""Seconds that a session may take; it is nobody's deadline, only the end of one that hangs."""
+
+
+class LoopbackTrainer:
+    """Trains every session across the stream, one after the other (:class:`cutwater.federate.executor.Trainer`).
+
+    Tensors are really coded, sent, checked and decoded, so that it shows whether a session gives the bits
+    that it gives in one process.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self._study, self._job = study, study.job()
+        self._hosting = Hosting(self._job, study.profile, study.server.compute)
+        self._server = StreamServer(self._hosting)
+        self._server.__enter__()
+
+    def sessions(self, tasks: Sequence[Task], weights: State) -> Iterator[Result]:
+        """Train every task from the global weights; a result is valid until the next is asked for."""
+        torch.set_num_threads(1)
+        for task in tasks:
+            yield self._session(task, weights)
+
+    def _session(self, task: Task, weights: State) -> Result:
+        half = self._job.split(task.cut).client
+        mine = {name: weights[name] for name in half.state_dict()}
+        batches = self._job.batches(task)
+        down, up = self._job.model_bytes(task)
+        if task.cut == len(self._job.model):
+            steps = run_at_device(self._study, task, None, mine, batches, Meter())
+            return Result(task, half.state_dict(), steps.loss, steps.count, up, down)
+        ticket = self._server.issue(
+            run="verify",
+            round=task.round,
+            client=task.client,
+            cut=task.cut,
+            expect=expectation(self._study, task),
+            open_seconds=_PATIENCE,
+            session_seconds=_PATIENCE,
+        )
+        try:
+            self._hosting.expect(ticket.claims.id, task, self._study.server.compute, weights)
+            steps = run_at_device(self._study, task, ticket, mine, batches, Meter())
+            record = self._server.wait(ticket, timeout=_PATIENCE)
+            if record.failure is not None:
+                raise EngineError(f"the session of client {task.client!r} failed: {record.failure}")
+            trained = self._hosting.collect(ticket.claims.id)
+        finally:
+            self._server.revoke(ticket)
+            self._hosting.forget(ticket.claims.id)
+        state = join_states(half.state_dict(), trained.state)
+        moved = (up + trained.bytes_up, down + trained.bytes_down)
+        return Result(task, state, trained.loss, steps.count, *moved)
+
+    def evaluate(self, weights: State) -> list[Score]:
+        """Scores of the global model on the test data."""
+        return evaluate(self._job, weights, self._study.test())
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.close()
+        self._hosting.close()
