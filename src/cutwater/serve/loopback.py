@@ -18,7 +18,7 @@ _PATIENCE = 3600.0
 
 
 class LoopbackTrainer:
-    """Trains every session across the stream, one after the other (:class:`cutwater.federate.executor.Trainer`).
+    """Trains every session across the stream, one after the other.
 
     Tensors are really coded, sent, checked and decoded, so that it shows whether a session gives the bits
     that it gives in one process.
