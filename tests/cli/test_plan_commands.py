@@ -11,7 +11,7 @@ from subprocess import PIPE
 import pytest
 
 from cutwater.cli.main import main
-from cutwater.plan.latency import PHASES
+from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
 
@@ -96,9 +96,10 @@ def test_a_plan_as_json_has_what_programs_look_for(run):
     for client in data["clients"]:
         assert set(client) == {
             *("name", "cut", "share", "mode", "latency", "phases"),
-            *("alone", "bytes_up", "bytes_down"),
+            *("schedule", "up", "down", "alone", "bytes_up", "bytes_down"),
         }
-        assert set(client["phases"]) == set(PHASES)
+        assert set(client["phases"]) == {*PHASES, OVERLAP}
+        assert (client["schedule"], client["phases"][OVERLAP]) == ("in turn", 0)
         assert sum(client["phases"].values()) == pytest.approx(client["latency"])
     assert sum(client["share"] for client in data["clients"]) <= 300e9 * (1 + 1e-9)
 

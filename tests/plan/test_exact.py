@@ -209,7 +209,7 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
     assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)
 
 
-def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns):
+def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns):  # noqa: PLR0917
     """What the sweep over T̃ means, with the sum made anew for every client."""
 
     def need(T, k):

@@ -33,7 +33,8 @@ def test_each_equation_by_hand():
 
 def test_a_split_session_by_hand():
     phases = eq.session_phases(problem(epochs=2), 1, 1e8).at(0)
-    assert list(phases) == pytest.approx([4.0, 10.0, 40.0, 3.0, 6.0, 8.0, 20.0, 8.0])
+    assert list(phases) == pytest.approx([4.0, 10.0, 40.0, 3.0, 6.0, 8.0, 20.0, 8.0, 0.0])
+    assert phases.overlap == 0.0
     assert phases.total == pytest.approx(99.0)  # (17)
     assert (phases.client, phases.server, phases.link) == pytest.approx((30.0, 9.0, 60.0))
 
@@ -94,7 +95,7 @@ def test_columns_are_the_numbers_of_every_client(case):
     columns = eq.session_phases(case, 1, case.server.compute)
     for k in range(len(case.fleet)):
         one = columns.at(k)
-        assert one.to_json() == {name: columns.named(name)[k] for name in eq.PHASES}
+        assert one.to_json() == {name: columns.named(name)[k] for name in (*eq.PHASES, eq.OVERLAP)}
         assert all(type(seconds) is float for seconds in one)
         for of_all, of_one in (("total", one.total), ("client", one.client), ("link", one.link)):
             assert getattr(columns, of_all)[k] == of_one

@@ -187,9 +187,10 @@ def session_phases(
         return serial
     steps = overlapped_seconds(problem, cuts, shares, clients, wire)
     in_turn = serial.total - serial.model_download - serial.model_upload
+    overlap = np.zeros_like(in_turn)
+    np.subtract(in_turn, steps, out=overlap, where=overlapped & np.isfinite(steps))
     # Rounding may leave a step that can't overlap an ulp longer than the sum of its stages.
-    overlap = np.where(overlapped, np.maximum(in_turn - steps, 0.0), 0.0)
-    return replace(serial, overlap=np.broadcast_to(overlap, serial.client_forward.shape))
+    return replace(serial, overlap=np.maximum(overlap, 0.0))
 
 
 def _wires(problem: Problem, wires: ArrayLike | None, clients: Which) -> Ints:

@@ -101,10 +101,15 @@ def overlapped_step(
     """Seconds of a step (see above) from what the larger and the smaller parts take at each station."""
     n1, n2 = counts
     client = n1 * (larger[0] + larger[4]) + n2 * (smaller[0] + smaller[4])
-    rest = [np.sum(smaller[i:], axis=0) + (n2 - 1) * np.max(smaller[i:], axis=0) for i in range(5)]
+    rest = [np.sum(smaller[i:], axis=0) + _more(n2 - 1, np.max(smaller[i:], axis=0)) for i in range(5)]
     so_far, slowest = np.zeros_like(client), np.zeros_like(client)
     longest = np.zeros_like(client)
     for i, seconds in enumerate(larger):
         so_far, slowest = so_far + seconds, np.maximum(slowest, seconds)
-        longest = np.maximum(longest, so_far + (n1 - 1) * slowest + rest[i])
+        longest = np.maximum(longest, so_far + _more(n1 - 1, slowest) + rest[i])
     return np.maximum(client, rtt + longest)
+
+
+def _more(times: Floats, seconds: Floats) -> Floats:
+    """So many times so many seconds; no time at all for no time of what never ends."""
+    return np.multiply(times, seconds, out=np.zeros_like(seconds), where=times > 0)

@@ -98,7 +98,7 @@ def undominated(problem: Problem, table: CutTables) -> Bools:
     Overlapping is never slower than going in turn, and fewer bits are never slower than more.
     """
     count = len(problem.options)
-    if count == 1:
+    if count == 1 or not len(table.cuts):
         return np.ones(len(table.cuts), dtype=bool)
     crossing, smallest = problem.wire_costs, _smallest_part(problem)
     busy = np.flatnonzero(problem.costs.server > 0)
