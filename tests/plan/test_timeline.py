@@ -1,5 +1,7 @@
 """A step drawn out is as long as the closed form says, and tells what it waits for."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,13 +9,14 @@ from hypothesis import strategies as st
 from run_folders import crossing_profile
 
 from cutwater.base.errors import PlanError
+from cutwater.plan.busy import RESOURCES, Busy, busy
 from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import overlapped_seconds, session_phases
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.schedule import STATIONS
 from cutwater.plan.session import Session, Wires, part_sizes
-from cutwater.plan.timeline import RESOURCES, Busy, busy, timeline
+from cutwater.plan.timeline import timeline
 from cutwater.plan.value import assemble
 
 PROFILE = crossing_profile()
@@ -68,12 +71,12 @@ def test_no_station_has_two_parts_at_once_and_every_part_passes_all_in_order(pro
     assert list(step.sizes) == part_sizes(problem.session.batch_size, problem.session.micro_batches)
     for lane in {stay.lane for stay in step.stays}:
         inside = sorted((stay.begin, stay.end) for stay in step.stays if stay.lane == lane)
-        assert all(one[1] <= other[0] for one, other in zip(inside, inside[1:], strict=False))
+        assert all(one[1] <= other[0] for one, other in pairwise(inside))
     stations = ("client_forward", "client_backward") if cut == LAYERS else STATIONS
     for part in range(len(step.sizes)):
         mine = {stay.station: stay for stay in step.stays if stay.part == part}
         assert set(mine) == set(stations)
-        for one, other in zip(stations, stations[1:], strict=False):
+        for one, other in pairwise(stations):
             assert mine[other].begin >= mine[one].arrives
         if cut < LAYERS:
             for link in ("smashed_upload", "gradient_download"):

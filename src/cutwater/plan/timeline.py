@@ -1,20 +1,19 @@
 """One step of one client, drawn out: when each part of a full mini-batch is at which station.
 
-The stations are those of :mod:`cutwater.plan.schedule`, which has the length of the same step in closed form; the
-round trip is half on the way up and half on the way down. A client with the whole model passes forward and
-backward with one part after the other.
+The stations are those of :mod:`cutwater.plan.schedule`, which has the length of the same step in closed form;
+the round trip is half on the way up and half on the way down. A client with the whole model passes forward
+and backward with one part after the other.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.plan import latency
-from cutwater.plan.latency import Phases
+from cutwater.plan.busy import NOTHING, RESOURCES, ROUND_TRIP
 from cutwater.plan.problem import Problem
 from cutwater.plan.schedule import STATIONS
 from cutwater.plan.session import Wire, part_sizes
@@ -30,59 +29,7 @@ LANES = {
     "client_backward": "client",
 }
 """What works at each station, for people."""
-ROUND_TRIP = "round trip"
-NOTHING = "nothing"
 _FORWARD, _UP, _SERVER, _DOWN, _BACKWARD = STATIONS
-
-T = TypeVar("T", float, Floats)
-
-
-@dataclass(frozen=True)
-class Busy(Generic[T]):
-    """Seconds of a session in which each of its resources works, or is waited for: of one client, or columns."""
-
-    client: T
-    link_up: T
-    server: T
-    link_down: T
-    round_trip: T
-
-    @classmethod
-    def of(cls, phases: Phases[T]) -> "Busy[T]":
-        """Phases by who does the work; where parts overlap, they add up to more than the session takes."""
-        return cls(
-            client=phases.client,
-            link_up=phases.smashed_upload + phases.model_upload,
-            server=phases.server,
-            link_down=phases.gradient_download + phases.model_download,
-            round_trip=phases.round_trips,
-        )
-
-    def __iter__(self) -> Iterator[T]:
-        return (getattr(self, each.name) for each in fields(self))
-
-    def named(self) -> dict[str, T]:
-        """Seconds by the words for people."""
-        return dict(zip(RESOURCES, self, strict=True))
-
-    @property
-    def places(self) -> Ints:
-        """What each client waits for, as places in :data:`RESOURCES`: the busiest."""
-        return np.argmax(np.array([*self]), axis=0)
-
-    @property
-    def waits_for(self) -> str:
-        """What one client's session waits for: the busiest, in a word for people."""
-        return RESOURCES[int(self.places)] if any(seconds > 0 for seconds in self) else NOTHING
-
-
-RESOURCES = tuple(each.name.replace("_", " ") for each in fields(Busy))
-"""Client, link up, server, link down and round trip."""
-
-
-def busy(plan: "Plan", client: int | str) -> Busy[float]:
-    """How long each resource of one client's session works."""
-    return Busy.of(plan.phases.at(plan.place(client)))
 
 
 @dataclass(frozen=True)
@@ -98,7 +45,7 @@ class Stay:
     arrives: float
     """When what comes of it is at the next station: later than the end by half a round trip, on a link."""
     critical: bool = False
-    """Whether the step would be over sooner if this were shorter, and nothing else became the longest path."""
+    """Whether it is on the longest path: the step ends so late because of it."""
 
     @property
     def lane(self) -> str:
@@ -147,7 +94,7 @@ class Timeline:
 
 
 def timeline(problem: Problem, plan: "Plan", client: int | str) -> Timeline:
-    """One step of one client of a plan for this problem: its full mini-batch, or its only one if it is smaller."""
+    """One step of one client of a plan for this problem: a full mini-batch, or the only one if it is smaller."""
     k = plan.place(client)
     cut, full = int(plan.cuts[k]), problem.steps.full
     size = int(problem.batch_size[k] if full.count[k] > 0 else problem.fleet.samples[k])
@@ -213,9 +160,11 @@ _Cell = tuple[int, int]
 
 
 def _overlapped(seconds: Sequence[Sequence[float]], rtt: float) -> list[Stay]:
-    """Every station takes the parts as they come; the client goes forward with all before it goes backward."""
+    """Stations take the parts as they come; the client goes forward with all before it goes backward."""
     parts, last = len(seconds), len(STATIONS) - 1
-    begins, ends, arrives = {}, {}, {}
+    begins: dict[_Cell, float] = {}
+    ends: dict[_Cell, float] = {}
+    arrives: dict[_Cell, float] = {}
     before: dict[_Cell, _Cell | None] = {}
     # All of one station before the next: backward passes need the end of the last forward one.
     for place, station in enumerate(STATIONS):
