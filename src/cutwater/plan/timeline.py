@@ -94,7 +94,7 @@ class Timeline:
 
 
 def timeline(problem: Problem, plan: "Plan", client: int | str) -> Timeline:
-    """One step of one client of a plan for this problem: a full mini-batch, or the only one if it is smaller."""
+    """One step of one client of a plan for this problem: a full mini-batch, or its only one if smaller."""
     k = plan.place(client)
     cut, full = int(plan.cuts[k]), problem.steps.full
     size = int(problem.batch_size[k] if full.count[k] > 0 else problem.fleet.samples[k])
