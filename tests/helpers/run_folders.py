@@ -1,12 +1,14 @@
 """Run folders in the format of docs/run-folder.md: really planned, then played under other conditions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cutwater.base.jsonfile import document, write_json
+from cutwater.codec.crossing import Crossing
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import session_phases
@@ -37,6 +39,16 @@ def small_profile(layers: int = 8) -> Profile:
         for cut in range(1, layers + 1)
     )
     return Profile("made_up", "1x28x28", 10, "exact", 2.0, 32, "sgd", cuts)
+
+
+def crossing_profile(layers: int = 8) -> Profile:
+    """The same model with the tensors at its cuts, so that codecs have a price."""
+    plain = small_profile(layers)
+    cuts = tuple(
+        replace(cut, crossing=(Crossing((int(cut.smashed_bits) // 32,), "float32", True),))
+        for cut in plain.cuts[:-1]
+    )
+    return replace(plain, cuts=(*cuts, plain.cuts[-1]))
 
 
 def small_problem(clients: int = 6, seed: int = 1, server: float = 200e9) -> Problem:

@@ -1,5 +1,6 @@
 """Clients, one by one or as columns: a fleet of a million is a handful of arrays, not a million objects."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Annotated, Any, overload
@@ -48,7 +49,12 @@ class Names(Many):
 
     def parse(self, value: Any) -> Any:
         """The names, from a list or a cell."""
-        return frozenset(super().parse(value.split() if isinstance(value, str) else value))
+        return frozenset(super().parse(self._words(value) if isinstance(value, str) else value))
+
+    def _words(self, cell: str) -> list[str]:
+        """A known name may itself hold a space."""
+        known = self.each.known if isinstance(self.each, Choice) else ()
+        return re.findall("|".join([*(rf"{re.escape(name)}(?!\S)" for name in known), r"\S+"]), cell)
 
     def _take(self, value: Any) -> Any:
         return frozenset(super()._take(value))

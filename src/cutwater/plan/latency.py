@@ -242,6 +242,13 @@ def session_bits(
     return costs.bits[row] + smashed, costs.bits[row] + once + gradient
 
 
+def plain_bits(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> tuple[Floats, Floats]:
+    """The same without any codec: what the plan's cuts move as fp32, up and down."""
+    costs, work, row = problem.costs, problem.work[clients], np.asarray(cuts, dtype=np.int64) - 1
+    once = costs.once_after(row, problem.fleet.holds[clients])
+    return costs.bits[row] + costs.smashed[row] * work, costs.bits[row] + once + costs.gradient[row] * work
+
+
 def latency(
     problem: Problem,
     cuts: ArrayLike,

@@ -164,7 +164,7 @@ class Plan:
         return name in self._index
 
     def __getitem__(self, client: int | str) -> ClientPlan:
-        k = range(len(self))[client] if isinstance(client, int) else self._place(client)
+        k = self.place(client)
         cut, wire = int(self.cuts[k]), self.options[self.wires[k]]
         mode: Mode = "fedavg" if cut == self.layers else "split"
         more, alone = self.details, float(self.details.alone[k])
@@ -183,10 +183,13 @@ class Plan:
             alone=alone if np.isfinite(alone) else None,
         )
 
-    def _place(self, name: str) -> int:
-        if name not in self._index:
-            raise PlanError(f"the plan has no client {name!r}: {suggest(name, list(self.names[:50]))}")
-        return self._index[name]
+    def place(self, client: int | str) -> int:
+        """Where a client stands in the columns, by place or name."""
+        if isinstance(client, int):
+            return range(len(self))[client]
+        if client not in self._index:
+            raise PlanError(f"the plan has no client {client!r}: {suggest(client, list(self.names[:50]))}")
+        return self._index[client]
 
     @cached_property
     def _index(self) -> dict[str, int]:

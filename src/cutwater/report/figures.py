@@ -22,13 +22,14 @@ PHASE_COLOURS = {
     "gradient_download": "#7FCFB6",
     "client_backward": "#56B4E9",
     "model_upload": "#E5BCD3",
+    "round_trips": "#8C8C8C",
 }
 """One fixed colour for each phase and stage, wherever it is drawn."""
 
 GROUPS = {
     "client-side training": ("client_forward", "client_backward"),
     "server-side training": ("server_forward", "server_backward"),
-    "smashed data and gradients": ("smashed_upload", "gradient_download"),
+    "smashed data and gradients": ("smashed_upload", "gradient_download", "round_trips"),
     "model transfer": ("model_download", "model_upload"),
 }
 """The four kinds of time that the paper's figures stack."""

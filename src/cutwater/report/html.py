@@ -11,7 +11,7 @@ from cutwater.report.run_report import report_data
 from cutwater.runs.confined import Folder
 
 STYLES = ("style.css",)
-SCRIPTS = ("core.js", "charts.js", "clients.js", "report-run.js", "report-round.js", "report.js")
+SCRIPTS = ("core.js", "charts.js", "lanes.js", "clients.js", "report-run.js", "report-round.js", "report.js")
 
 
 def asset(name: str) -> str:

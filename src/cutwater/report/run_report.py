@@ -13,10 +13,11 @@ from cutwater.base.errors import RunError
 from cutwater.base.text import shown
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.latency import PHASES, Phases
+from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder
 from cutwater.runs.reader import Run, gather, read_run
-from cutwater.runs.summary import Compared, compare, phase_totals, summary
+from cutwater.runs.summary import Compared, compare, overlap_totals, phase_totals, summary
 
 Json = dict[str, Any]
 
@@ -57,8 +58,12 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
     notes = [*run.notes, *damaged, *unprofiled, *unread]
     if len(rounds) < len(run.numbers):
         notes.append(f"{len(rounds)} of {len(run.numbers)} rounds are shown client by client")
+    crossings = Crossings.of(rounds)
     return {
         "name": name,
+        "crossing": crossings.sentence,
+        "lossy": crossings.lossy,
+        "wires": crossings.texts,
         "info": run.info.facts,
         "planner": run.info.planner,
         "model": None if profile is None else shown(profile.model),
@@ -67,8 +72,9 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
         "scenario": scenario,
         "summary": row.to_json(),
         "lines": [_line(line) for line in run.lines],
-        "rounds": [_round(each, run.info.server_compute) for each in rounds],
+        "rounds": [_round(each, run.info.server_compute, crossings) for each in rounds],
         "phases": [asdict(phase) for phase in phase_totals(rounds)],
+        "overlap": [asdict(row) for row in overlap_totals(rounds)],
         "losses": [
             {"round": line.round, "client": client, "reason": reason}
             for line in run.lines
@@ -107,7 +113,7 @@ def _rounds(run: Run, budget: int) -> tuple[tuple[KeptRound, ...], tuple[str, ..
     return found
 
 
-def _round(each: KeptRound, compute: float | None) -> Json:
+def _round(each: KeptRound, compute: float | None, crossings: Crossings) -> Json:
     sharing = [client.share for client in each.clients if client.share > 0]
     return {
         "round": each.round,
@@ -120,21 +126,24 @@ def _round(each: KeptRound, compute: float | None) -> Json:
         "sharing": len(sharing),
         "lost": sum(not client.done for client in each.clients),
         "delivered": each.delivered,
-        "clients": [_client(client, each) for client in each.clients],
+        "clients": [_client(client, each, crossings.place(client)) for client in each.clients],
     }
 
 
-def _client(client: ClientRound, each: KeptRound) -> Json:
+def _client(client: ClientRound, each: KeptRound, wire: int | None) -> Json:
     return {
         "name": client.name,
         "cut": client.cut,
         "share": client.share,
         "delivered": client.delivered_share,
         "split": client.mode != "fedavg",
+        "wire": wire,
         "lost": None if client.done else client.outcome,
         "counts": client.done and not each.failed,
         "planned": _seconds(client.planned),
         "actual": _seconds(client.actual),
+        "planned_overlap": _short(client.planned.overlap),
+        "actual_overlap": _short(client.actual.overlap),
         "planned_seconds": _short(client.planned_seconds),
         "actual_seconds": _short(client.actual_seconds),
         "alone": None if client.alone_seconds is None else _short(client.alone_seconds),

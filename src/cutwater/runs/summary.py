@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutwater.federate.record import KeptRound, Record, deviation, ratio
-from cutwater.plan.latency import PHASES
+from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.runs.reader import Run
 
 
@@ -139,14 +139,24 @@ def time_to(lines: Iterable[Record], accuracy: float) -> Reached | None:
 
 def phase_totals(rounds: Iterable[KeptRound]) -> tuple[PhaseTotal, ...]:
     """Planned and actual seconds of each phase over all sessions that count, if there is any."""
+    return _totals(rounds, PHASES)
+
+
+def overlap_totals(rounds: Iterable[KeptRound]) -> tuple[PhaseTotal, ...]:
+    """What of these took place at the same time, and the sessions: all phases less that; () if nothing did."""
+    found = _totals(rounds, (OVERLAP, "total"))
+    return found if any(row.planned or row.actual for row in found[:1]) else ()
+
+
+def _totals(rounds: Iterable[KeptRound], names: Iterable[str]) -> tuple[PhaseTotal, ...]:
     counted = [client for each in rounds for client in each.counted]
 
-    def total(phase: str) -> PhaseTotal:
-        planned = sum(float(getattr(client.planned, phase)) for client in counted)
-        actual = sum(float(getattr(client.actual, phase)) for client in counted)
-        return PhaseTotal(phase, planned, actual, deviation(planned, actual))
+    def total(name: str) -> PhaseTotal:
+        planned = sum(float(getattr(client.planned, name)) for client in counted)
+        actual = sum(float(getattr(client.actual, name)) for client in counted)
+        return PhaseTotal(name, planned, actual, deviation(planned, actual))
 
-    return tuple(map(total, PHASES)) if counted else ()
+    return tuple(map(total, names)) if counted else ()
 
 
 def compare(runs: Sequence[Run], accuracy: float | None = None) -> Comparison:

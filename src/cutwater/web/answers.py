@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from cutwater.base.errors import PlanError, ScenarioError
+from cutwater.codec.words import any_lossy
+from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import certified_bound
-from cutwater.plan.latency import PHASES, latency_alone
+from cutwater.plan.latency import OVERLAP, PHASES, latency_alone
 from cutwater.plan.planners import certify, run, standing
 from cutwater.plan.problem import Problem
 from cutwater.report.knee import knee, server_curve
 from cutwater.web.state import PLANNERS, Asked
+from cutwater.web.step import client_data, lossy_note, wire_data
 
-COLUMNS = ("cut", "share", "alone", *PHASES)
+COLUMNS = ("cut", "share", "alone", "wire", "waits", "session", *PHASES, OVERLAP)
+"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``."""
 POINTS, FEW_POINTS, MANY = 61, 25, 2000
 """Points of the curve, and how many of them for a large fleet."""
 WIDEST = 1e9
@@ -30,12 +34,17 @@ def plan_answer(asked: Asked) -> bytes:
     Numbers reach the page as they are: ten thousand clients take a millisecond to write and none to parse.
     """
     plan, problem = asked.plan, asked.problem
-    phases = [getattr(plan.phases, phase) for phase in PHASES]
-    columns = np.array([plan.cuts, plan.shares, latency_alone(problem), *phases], dtype="<f8")
-    whole = columns[2].max()
+    alone, waits = latency_alone(problem), Busy.of(plan.phases).places
+    told = (plan.cuts, plan.shares, alone, plan.wires, waits, plan.latencies)
+    columns = np.array([*told, *plan.phases, plan.phases.overlap], dtype="<f8")
+    whole = alone.max()
     head = {
         "columns": COLUMNS,
         "count": len(plan),
+        "wires": [wire_data(problem, wire) for wire in plan.options],
+        "lossy": lossy_note(plan),
+        "resources": RESOURCES,
+        "client": client_data(problem, plan, asked.shown),
         "planner": plan.planner,
         "model": plan.model,
         "layers": plan.layers,
@@ -91,14 +100,19 @@ def plan_csv(asked: Asked) -> str:
     """The plan as a table for spreadsheets: FLOPS and seconds, plain numbers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["name", "cut", "share_flops", "mode", "latency_seconds", *(f"{p}_seconds" for p in PHASES)]
-    )
+    times = (f"{phase}_seconds" for phase in (*PHASES, OVERLAP))
+    plain = ("schedule", "up", "down")
+    more = (*plain, "lossy", "bytes_up", "bytes_down", "waits_for")
+    writer.writerow(["name", "cut", "share_flops", "mode", *more, "latency_seconds", *times])
     for client in asked.plan.clients:
-        phases = client.phases.to_json()
+        phases, split = client.phases.to_json(), client.mode == "split"
+        how = [getattr(client, key) if split else "" for key in plain]
+        lossy = "yes" if split and any_lossy(client.up, client.down) else "no"
         # A name that starts a formula in a spreadsheet is kept from being one.
         name = f"'{client.name}" if client.name[:1] in "=+-@\t" else client.name
-        writer.writerow([name, client.cut, client.share, client.mode, client.latency, *phases.values()])
+        told = [client.cut, client.share, client.mode, *how, lossy, client.bytes_up, client.bytes_down]
+        waits_for = Busy.of(client.phases).waits_for
+        writer.writerow([name, *told, waits_for, client.latency, *phases.values()])
     return out.getvalue()
 
 

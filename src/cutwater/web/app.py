@@ -15,6 +15,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from cutwater.base.errors import CutwaterError, ScenarioError
+from cutwater.codec.words import in_words
+from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import PHASES
 from cutwater.report.html import SCRIPTS, STYLES, asset, escape, fill
 from cutwater.report.run_report import list_entry, report_data
@@ -36,7 +38,8 @@ from cutwater.web.state import (
 
 _OWN = (
     "planner.css",
-    *("wire.js", "fleet.js", "view.js", "controls.js", "dialogs.js", "planner.js", "runs.js"),
+    *("wire.js", "fleet.js", "step.js", "view.js", "controls.js", "crossing.js"),
+    *("dialogs.js", "planner.js", "runs.js"),
 )
 _SHARED = ("phases.css", *STYLES, *SCRIPTS)
 _KINDS = {"css": "text/css", "js": "text/javascript"}
@@ -89,6 +92,8 @@ class Site:
                 "given": {"key": GIVEN, "label": label} if given else None,
                 "planners": PLANNERS,
                 "phases": PHASES,
+                "schedules": SCHEDULES,
+                "codecs": [{"name": name, "text": in_words(name)} for name in self.catalogue.codecs],
                 "most_clients": MOST_CLIENTS,
                 "runs": self.runs is not None,
                 "version": version("cutwater"),

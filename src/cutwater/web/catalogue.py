@@ -9,6 +9,8 @@ from threading import Lock
 from typing import Any
 
 from cutwater.base.errors import CutwaterError, ModelError, ScenarioError, suggest
+from cutwater.codec.registry import CODECS
+from cutwater.plan.session import Wires
 from cutwater.profile.values import FORMAT, Profile
 from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
@@ -77,6 +79,21 @@ class Catalogue:
                 "a page takes no options of a model: save a profile with them "
                 "(cutwater profile NAME --option … --out FILE.json) and choose it"
             )
+
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """Those that come with Cutwater, and the owner's own."""
+        own = () if self._given is None else (*self._given.wires.up, *self._given.wires.down)
+        return tuple(dict.fromkeys((*CODECS, *own)))
+
+    def check_codecs(self, wires: Wires) -> None:
+        """Refuse a codec that only the owner of this machine may load."""
+        for name in (*wires.up, *wires.down):
+            if name not in self.codecs:
+                raise ScenarioError(
+                    f"codec {name!r} is not one that this page may run: {suggest(name, self.codecs)}; your "
+                    "own can be opened from the command line"
+                )
 
     def counted(self, spec: ModelSpec, batch_size: int) -> Profile:
         """The profile of a zoo model."""

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cutwater.base.units import parse_compute, parse_rate, parse_size
-from cutwater.plan.fleet import NO_LIMIT, Fleet
+from cutwater.base.units import parse_compute, parse_rate, parse_size, parse_time
+from cutwater.plan.fleet import NO_LIMIT, SETS, Fleet
 
 _UNITS: Mapping[str, tuple[Callable[[object], float], tuple[tuple[str, float], ...], str]] = {
     "compute": (parse_compute, (("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),
     "rate": (parse_rate, (("MB/s", 8e6),), "bit/s"),
     "size": (parse_size, (("GB", 8e9), ("MB", 8e6)), "bit"),
+    "time": (parse_time, (("s", 1.0), ("ms", 1e-3)), "s"),
 }
 """How each is read, the units that people like with their size, and the unit that is always exact."""
 
@@ -51,6 +52,11 @@ def client_row(fleet: Fleet, k: int) -> dict[str, Any]:
         row["min_cut"] = least
     if (memory := float(fleet.memory[k])) != NO_LIMIT:
         row["memory"] = quantity("size", memory)
-    if cuts := fleet.forbidden.get(k):
-        row["forbidden"] = sorted(cuts)
+    if rtt := float(fleet.rtt[k]):
+        row["rtt"] = quantity("time", rtt)
+    if holds := int(fleet.holds[k]):
+        row["holds"] = holds
+    for key in SETS:
+        if some := getattr(fleet, key).get(k):
+            row[key] = sorted(some)
     return row

@@ -5,9 +5,11 @@ The page sends everything with every request (a link holds it, too), so the serv
     model     a [model] table of the zoo, or profile: the name of a saved one
     server    "3000 GFLOPS"
     session   a [session] table
+    wire      a [wire] table
     fleet     {csv: text} or {draw: a [fleet] table}
     planner   by name
     rates, devices, min_cut    what the sliders add: factors, and a least cut for all
+    client    whose step is shown
     sections  what planning does not read, carried along
 """
 
@@ -26,9 +28,10 @@ from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Choice, Number, Quantity, Table, Text, Whole
 from cutwater.base.schema import Field, Schema
 from cutwater.base.toml import check_characters, parse_toml, to_toml
-from cutwater.plan.fleet import Fleet
+from cutwater.plan.fleet import SETS, Fleet
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem
+from cutwater.plan.session import Wires
 from cutwater.plan.value import Plan
 from cutwater.scenario.clients import KEYS as CLIENT_KEYS
 from cutwater.scenario.clients import csv_rows as client_rows
@@ -70,11 +73,13 @@ _PAGE = Schema(
         Field("profile", Text(), "a saved profile by name", told="or model"),
         Field("server", Quantity(least=0, per="compute"), "F^max"),
         Field("session", Table(), "a [session] table"),
+        Field("wire", Table(), "a [wire] table", {}),
         Field("fleet", Table(), "the clients, pasted or drawn"),
         Field("planner", Choice(PLANNERS), "who plans", "exact"),
         Field("rates", _FACTOR, "the factor of all rates", 1.0),
         Field("devices", _FACTOR, "the factor of all devices' compute", 1.0),
         Field("min_cut", Whole(1, quoted=True), "the least cut of all clients", 1),
+        Field("client", Text(), "whose step is shown", told="the one that weighs most"),
         Field("sections", Table(), "what training reads", {}),
     ),
 )
@@ -98,6 +103,12 @@ class Asked:
         return solve(self.problem, self.planner)
 
     @property
+    def shown(self) -> str:
+        """Whose step is shown: who was chosen, if it is there, else who weighs most."""
+        chosen = self.body.get("client")
+        return chosen if isinstance(chosen, str) and chosen in self.plan else self.plan.bottleneck.name
+
+    @property
     def as_drawn(self) -> bool:
         """Whether the fleet is as its [fleet] table draws it."""
         moved = any(self.body.get(key, 1) != 1 for key in ("rates", "devices", "min_cut"))
@@ -112,19 +123,21 @@ def read_asked(body: object, catalogue: Catalogue) -> Asked:
     tables: dict[str, Any] = {
         "server": {"compute": body["server"]},
         "session": given["session"],
+        "wire": given.get("wire", {}),
         "fleet": _ANY_FLEET,
         **{key: given[key] for key in ("model", "profile") if key in given},
     }
     if "model" in given:
         catalogue.check(given["model"])
     scenario = read_scenario(tables, _HERE, _NOWHERE)
+    catalogue.check_codecs(scenario.wires)
     profile = (
         catalogue.counted(scenario.model, scenario.session.batch_size)
         if scenario.model is not None
         else catalogue.saved(given["profile"])
     )
     fleet = _adjust(read_clients(given["fleet"]), given)
-    problem = Problem(profile, fleet, scenario.server, scenario.session)
+    problem = Problem(profile, fleet, scenario.server, scenario.session, scenario.wires)
     return Asked(body, problem, given.get("planner", "exact"))
 
 
@@ -201,8 +214,7 @@ def to_csv(fleet: Fleet) -> str:
     writer = csv.DictWriter(out, used, restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        cuts = row.get("forbidden")
-        writer.writerow(row | ({"forbidden": " ".join(map(str, cuts))} if cuts else {}))
+        writer.writerow(row | {key: " ".join(map(str, row[key])) for key in SETS if key in row})
     return out.getvalue()
 
 
@@ -222,6 +234,7 @@ def from_toml(content: str, catalogue: Catalogue) -> dict[str, Any]:
     _check_drawn(tables.get("fleet"))
     scenario = read_scenario(tables, _HERE, _NOWHERE)
     _check_count(len(scenario.fleet))
+    catalogue.check_codecs(scenario.wires)
     return from_scenario(scenario, profile=tables.get("profile"))
 
 
@@ -242,10 +255,18 @@ def from_scenario(scenario: Scenario, profile: str | None = None) -> dict[str, A
         **model,
         "server": quantity("compute", compute) if compute else "0 GFLOPS",
         "session": session,
+        **({"wire": wire} if (wire := _wire_table(scenario.wires)) else {}),
         "fleet": fleet,
         "planner": "exact",
         **({"sections": _as_json(scenario.sections)} if scenario.sections else {}),
     }
+
+
+def _wire_table(wires: Wires) -> dict[str, Any]:
+    """A [wire] table: one name where there is one; what is at its default is left out."""
+    usual = Wires()
+    named = {key: list(names) for key, names in vars(wires).items() if names != getattr(usual, key)}
+    return {key: names[0] if len(names) == 1 else names for key, names in named.items()}
 
 
 def _as_json(sections: Mapping[str, Any]) -> Any:
@@ -269,8 +290,8 @@ def export_toml(asked: Asked, catalogue: Catalogue) -> str:
         else {"client": [client_row(fleet, k) for k in range(len(fleet))]}
     )
     sections = _LATER.read(body.get("sections", {}))
-    content = to_toml(
-        {**model, "server": {"compute": body["server"]}, "session": body["session"], **sections, **clients}
-    )
+    wire = {"wire": body["wire"]} if body.get("wire") else {}
+    planned = {"server": {"compute": body["server"]}, "session": body["session"], **wire}
+    content = to_toml({**model, **planned, **sections, **clients})
     check_characters(content, _HERE)  # the other sections come as they are
     return content

@@ -4,9 +4,12 @@
   const { svg: make, format, sum, most } = CW;
   const { text, rect, line, short, axes, leftFor } = CW.draw;
 
-  /* Sessions as bars of phases: {rows: [{name, phases, planned, note, lost, split}], phases: names, level}. */
+  /* Sessions as bars of phases: {rows: [{name, phases, seconds, overlap, planned, note, lost, split}],
+   * phases: names, level}; planned has phases, seconds and overlap, too. */
   CW.sessions = (svg, data, width) => {
-    const legend = data.phases.map((phase) => [format.phase(phase), CW.phaseColour(phase)]);
+    const legend = data.phases
+      .filter((phase, p) => phase !== "round_trips" || data.rows.some((row) => row.phases[p] > 0 && !(row.overlap > 0)))
+      .map((phase) => [format.phase(phase), CW.phaseColour(phase)]);
     if (data.rows.length > 60) return strata(svg, data, width, legend);
     const planned = data.rows.some((row) => row.planned);
     const tall = planned ? 26 : 20,
@@ -25,7 +28,7 @@
     const height = top + data.rows.length * (tall + gap) + 40;
     const end =
       most(
-        data.rows.map((row) => Math.max(sum(row.phases), row.planned ? sum(row.planned) : 0)),
+        data.rows.map((row) => Math.max(row.seconds, row.planned?.seconds || 0)),
         data.level || 0,
       ) || 1;
     const { unit, scale } = CW.timeUnit(end);
@@ -52,43 +55,14 @@
           "end",
         ),
       );
-      let at = 0;
-      row.phases.forEach((seconds, p) => {
-        if (seconds > 0)
-          svg.append(
-            rect(
-              sx(at),
-              y,
-              sx(at + seconds) - sx(at),
-              bar,
-              CW.phaseColour(data.phases[p]),
-              row.lost ? "lost" : "",
-            ),
-          );
-        at += seconds;
-      });
-      if (row.planned) {
-        let from = 0;
-        row.planned.forEach((seconds, p) => {
-          if (seconds > 0)
-            svg.append(
-              rect(
-                sx(from),
-                y + bar + 2,
-                sx(from + seconds) - sx(from),
-                4,
-                CW.phaseColour(data.phases[p]),
-                "planned",
-              ),
-            );
-          from += seconds;
-        });
-      }
+      CW.sessionBar(svg, row, data.phases, { sx, y, tall: bar, kind: row.lost ? "lost" : "" });
+      if (row.planned)
+        CW.sessionBar(svg, row.planned, data.phases, { sx, y: y + bar + 2, tall: 4, kind: "planned" });
       svg.append(
         text(
           width - 2,
           y + bar / 2 + 4,
-          row.lost ? "lost" : format.seconds(at),
+          row.lost ? "lost" : format.seconds(row.seconds),
           row.lost ? "label warn" : "label",
           "end",
         ),
@@ -98,17 +72,18 @@
         .filter(([seconds]) => seconds > 0)
         .map(
           ([seconds, p]) =>
-            `${format.phase(data.phases[p])} ${format.seconds(seconds)}${row.planned ? ` (planned ${format.seconds(row.planned[p])})` : ""}`,
+            `${format.phase(data.phases[p])} ${format.seconds(seconds)}${row.planned ? ` (planned ${format.seconds(row.planned.phases[p])})` : ""}`,
         );
       marks.push({
-        x: sx(at / 2),
+        x: sx(row.seconds / 2),
         y,
         box: [2, y - 2, width - 4, tall + 3],
         text: [
-          `${row.name}: ${format.seconds(at)}${row.planned ? `, planned ${format.seconds(sum(row.planned))}` : ""}`,
+          `${row.name}: ${format.seconds(row.seconds)}${row.planned ? `, planned ${format.seconds(row.planned.seconds)}` : ""}`,
           ...(row.note ? [row.note] : []),
           ...(row.lost ? [row.lost] : []),
           ...parts,
+          ...(row.overlap > 0 ? [`of these at the same time ${format.seconds(row.overlap)}`] : []),
         ],
       });
     });
@@ -127,10 +102,12 @@
     };
   };
 
-  /* A large fleet: clients by latency from left to right, phases stacked, neighbours averaged to what a screen can show. */
+  /* A large fleet: clients by latency from left to right, phases stacked, neighbours averaged to what a screen can show.
+   * A stack is as high as the session is long: where phases overlap, each is drawn at its part of the busy time. */
   const strata = (svg, data, width, legend) => {
     const height = 300,
-      totals = data.rows.map((row) => sum(row.phases));
+      totals = data.rows.map((row) => row.seconds),
+      scales = data.rows.map((row) => (row.overlap > 0 ? row.seconds / sum(row.phases) : 1));
     const order = totals.map((_, k) => k).sort((a, b) => totals[a] - totals[b]);
     const columns = Math.min(order.length, Math.max(Math.floor(width / 3), 60));
     const stacks = [],
@@ -140,7 +117,7 @@
         Math.floor((c * order.length) / columns),
         Math.floor(((c + 1) * order.length) / columns),
       );
-      stacks.push(data.phases.map((_, p) => sum(group.map((k) => data.rows[k].phases[p])) / group.length));
+      stacks.push(data.phases.map((_, p) => sum(group.map((k) => data.rows[k].phases[p] * scales[k])) / group.length));
       ends.push(group);
     }
     const high = most(totals, data.level || 0) * 1.04 || 1,

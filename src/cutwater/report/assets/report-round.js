@@ -3,6 +3,9 @@
 (() => {
   const { el, format } = CW;
 
+  const NOTE =
+    "Each phase summed over the session; a bar is as long as the session, and the thin bar below is the plan.";
+
   CW.roundView = () => {
     let run = null,
       phases = [],
@@ -36,7 +39,6 @@
     const gantt = CW.figure({
       id: "gantt",
       title: "Phases of each client",
-      note: "Each phase summed over the session and drawn in the order that it happens; the thin bar below is the plan.",
       draw: CW.sessions,
     });
     const level = CW.figure({
@@ -65,6 +67,8 @@
       told.textContent = one ? sentence(one) : "No round has been written yet.";
       if (!one) return;
       gantt.update({ rows: sessions(one), phases, level: one.actual_seconds });
+      const overlaps = one.clients.some((client) => client.actual_overlap > 0 || client.planned_overlap > 0);
+      gantt.note(overlaps ? `${NOTE} ${CW.LANES_NOTE}` : NOTE);
       drawShares(one);
       drawLevel(one);
       drawCuts(one);
@@ -86,9 +90,15 @@
         split: client.split,
         lost: client.lost,
         phases: client.actual,
-        planned: client.planned,
+        seconds: client.actual_seconds,
+        overlap: client.actual_overlap,
+        planned: {
+          phases: client.planned,
+          seconds: client.planned_seconds,
+          overlap: client.planned_overlap,
+        },
         note: client.split
-          ? `cut after layer ${client.cut}, share ${format.compute(client.share)}`
+          ? `cut after layer ${client.cut}, share ${format.compute(client.share)}; ${run.wires[client.wire]}`
           : "whole model on the device",
       }));
 

@@ -27,7 +27,13 @@
 
   CW.runsTable = (runs, accuracy) => {
     const named = (run, i) =>
-      el("span", { class: "named" }, el("span", { class: "swatch", colour: colour(i) }), run.name);
+      el(
+        "span",
+        { class: "named" },
+        el("span", { class: "swatch", colour: colour(i) }),
+        run.name,
+        run.lossy ? el("span", { class: "warn", text: " (lossy)" }) : null,
+      );
     const heads = [
       "Run",
       "Planner",
@@ -197,12 +203,18 @@
         const shown = format.percent(Math.abs(far));
         return shown === "0 %" ? shown : `${far > 0 ? "+" : "−"}${shown}`;
       };
-      const rows = run.phases.map(({ phase, planned, actual, deviation }) => [
-        el("span", {}, el("span", { class: "swatch", colour: CW.phaseColour(phase) }), format.phase(phase)),
-        format.duration(planned),
-        format.duration(actual),
+      const swatch = (phase) => el("span", { class: "swatch", colour: CW.phaseColour(phase) });
+      const row = (name, { planned, actual, deviation }, sign = "") => [
+        name,
+        sign + format.duration(planned),
+        sign + format.duration(actual),
         CW.orDash(deviation, off),
-      ]);
+      ];
+      const rows = run.phases.map((one) =>
+        row(el("span", {}, swatch(one.phase), format.phase(one.phase)), one),
+      );
+      const [overlap, total] = run.overlap;
+      if (overlap) rows.push(row("at the same time", overlap, "−"), row("all sessions", total));
       return CW.table(["Phase", "Planned", "Actual", "Off"], rows);
     };
 

@@ -74,8 +74,14 @@
       several = runs.length > 1;
     parts.title.textContent = several ? `${runs.length} runs compared` : runs[0].name;
     const notes = runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
-    parts.notices.replaceChildren(...notes.map((text) => el("p", { class: "notice", text })));
-    parts.notices.hidden = !notes.length;
+    const told = (key) =>
+      runs.filter((run) => run[key]).map((run) => (several ? `${run.name}: ${run[key]}` : run[key]));
+    parts.notices.replaceChildren(
+      ...told("lossy").map((text) => el("p", { class: "notice lossy", text })),
+      ...notes.map((text) => el("p", { class: "notice", text })),
+      ...told("crossing").map((text) => el("p", { class: "note crossing", text })),
+    );
+    parts.notices.hidden = !parts.notices.children.length;
     parts.cards.hidden = several;
     parts.compared.hidden = parts.which.hidden = !several;
     parts.cards.replaceChildren(...CW.runCards(runs[0]));

@@ -104,17 +104,19 @@
       state.session = {
         [value("session")]: CW.numberOrText(value("amount")),
         batch_size: CW.numberOrText(value("batch")),
+        micro_batches: CW.numberOrText(value("parts")),
       };
       showAmount();
       changed();
     };
-    for (const id of ["session", "amount", "batch"]) on(id, "change", readSession);
+    for (const id of ["session", "amount", "batch", "parts"]) on(id, "change", readSession);
     const setPlanner = (name) => {
       state.planner = name;
       byId("planner").value = name;
       changed();
     };
     on("planner", "change", () => setPlanner(value("planner")));
+    const crossing = CW.crossingControls({ start, state: () => state, changed });
     on("controls", "submit", (event) => event.preventDefault());
 
     /* ---- what can be chosen ---- */
@@ -153,6 +155,8 @@
         byId("session").value = "steps" in session ? "steps" : "epochs";
         byId("amount").value = session.steps ?? session.epochs ?? "";
         byId("batch").value = session.batch_size ?? 32;
+        byId("parts").value = session.micro_batches ?? 1;
+        crossing.show();
         byId("min-cut").max = Math.max(byId("min-cut").max, state.min_cut || 1);
         showKind();
         showAmount();

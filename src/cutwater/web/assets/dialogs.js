@@ -7,6 +7,7 @@
     ["compute", "50 GFLOPS", "300 GFLOPS"],
     ["rate", "2 MB/s", "12 MB/s"],
     ["samples", 361, 3578],
+    ["rtt", "0 ms", "0 ms"],
   ];
   const EXPORTS = [
     ["scenario.toml", "Scenario (TOML)"],

@@ -3,19 +3,22 @@
 (() => {
   const { el, byId, format } = CW;
   const PAGE = 25;
-  const BASE = ["name", "compute", "rate", "samples", "min_cut", "memory"];
+  const BASE = ["name", "compute", "rate", "rtt", "samples", "min_cut", "memory"];
+  const NARROW = ["rtt", "samples", "min_cut", "memory"];
   const TITLES = {
     min_cut: "least cut",
     batch_size: "batch size",
     forbidden: "forbidden cuts",
     up: "rate up",
     down: "rate down",
+    rtt: "round trip",
   };
   const HINTS = {
     compute: "100 GFLOPS",
     rate: "4 MB/s",
     up: "4 MB/s",
     down: "8 MB/s",
+    rtt: "0 ms",
     samples: "1000",
     memory: "no limit",
     min_cut: "1",
@@ -55,7 +58,7 @@
   const quote = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
   CW.writeCsv = (rows) => rows.map((row) => row.map(quote).join(",")).join("\n") + "\n";
 
-  CW.fleetTable = ({ changed }) => {
+  CW.fleetTable = ({ changed, pickClient }) => {
     let header = [],
       rows = [],
       page = 0,
@@ -108,6 +111,7 @@
                 value: brief(value(row, key)),
                 title: value(row, key),
                 placeholder: HINTS[key] || "",
+                class: NARROW.includes(key) ? "narrow" : undefined,
                 spellcheck: "false",
                 "aria-label": `${TITLES[key] || key} of ${value(row, "name")}`,
                 onchange: (event) => {
@@ -123,6 +127,13 @@
           el(
             "td",
             {},
+            el("button", {
+              type: "button",
+              class: "quiet",
+              text: "Step",
+              "aria-label": `Show a step of ${value(row, "name")}`,
+              onclick: () => pickClient(value(row, "name") || `c${k + 1}`),
+            }),
             el("button", {
               type: "button",
               class: "quiet",
@@ -192,6 +203,7 @@
       results();
     };
 
+    const small = (kind, text) => el("small", { class: kind, text });
     const results = () => {
       if (!plan || plan.count !== rows.length) return;
       for (const { k, line, results: out } of cells) {
@@ -199,13 +211,20 @@
           whole = cut === plan.layers;
         const meter = el("span", { class: whole ? "meter all" : "meter", "aria-hidden": "true" }, el("i"));
         meter.firstChild.style.width = `${(100 * cut) / plan.layers}%`;
-        out.cut.replaceChildren(whole ? "whole model" : `${cut} of ${plan.layers}`, meter);
+        out.cut.replaceChildren(
+          whole ? "whole model" : `${cut} of ${plan.layers}`,
+          meter,
+          small("crossing", whole ? "" : plan.wires[plan.wire[k]].text),
+        );
         out.share.textContent =
           plan.share[k] > 0
             ? `${format.compute(plan.share[k])} (${format.percent(plan.share[k] / plan.server_compute)})`
             : "–";
-        out.latency.textContent = format.seconds(plan.latencies[k]);
-        line.classList.toggle("slowest", plan.latencies[k] >= plan.latency * (1 - 1e-6));
+        out.latency.replaceChildren(
+          format.seconds(plan.session[k]),
+          small("waits", `waits for ${plan.resources[plan.waits[k]]}`),
+        );
+        line.classList.toggle("slowest", plan.session[k] >= plan.latency * (1 - 1e-6));
       }
     };
     return {
@@ -220,6 +239,7 @@
         results();
       },
       csv,
+      names: (most) => rows.slice(0, most).map((row, k) => value(row, "name") || `c${k + 1}`),
       name: (k) => (header.includes("name") ? value(rows[k], "name") : "") || `c${k + 1}`,
       count: () => rows.length,
       add: () => {

@@ -58,7 +58,7 @@
       const began = wanted;
       wanted = null;
       try {
-        plan = CW.decodePlan(await (await CW.post("/api/plan", state)).arrayBuffer(), start.phases);
+        plan = CW.decodePlan(await (await CW.post("/api/plan", state)).arrayBuffer());
         show();
         await painted();
         performance.measure("drag-to-paint", { start: began, end: performance.now() });
@@ -131,6 +131,10 @@
     noteFleet();
     refresh();
   };
+  const pickClient = (name) => {
+    state.client = name;
+    refresh();
+  };
   const noteFleet = () => {
     const { draw } = state.fleet;
     const how = draw ? `, drawn with seed ${draw.seed ?? 0}` : "";
@@ -143,11 +147,12 @@
     } catch (error) {
       return fail(error);
     }
-    fleet = CW.fleetTable({ changed: (csv) => useFleet({ csv }) });
+    fleet = CW.fleetTable({ changed: (csv) => useFleet({ csv }), pickClient });
     controls = CW.controls({ start, changed: refresh });
     view = CW.planView({
       phases: start.phases,
-      name: fleet.name,
+      fleet,
+      pickClient,
       pickPlanner: controls.setPlanner,
       pickCompute: controls.setServer,
     });

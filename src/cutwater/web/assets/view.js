@@ -4,7 +4,7 @@
   const { el, byId, format } = CW;
   const LONGEST = 4; // times the optimum: a hopeless planner must not squeeze the others' bars
 
-  CW.planView = ({ phases, name, pickPlanner, pickCompute }) => {
+  CW.planView = ({ phases, fleet, pickPlanner, pickCompute, pickClient }) => {
     let plan = null,
       details = null,
       ends = null,
@@ -13,9 +13,10 @@
     const sessions = figure(
       "phases",
       "Phases of each client",
-      "Each phase summed over the session, in the order that it happens.",
+      "",
       CW.sessions,
     );
+    const step = CW.stepView({ names: fleet.names, pick: pickClient });
     const level = figure(
       "level",
       "Water level",
@@ -31,6 +32,7 @@
     });
     byId("figures").append(
       sessions.root,
+      step.root,
       el("div", { class: "pair" }, level.root, el("div", { class: "stack" }, shares.root, cuts.root)),
       curve.root,
     );
@@ -59,14 +61,16 @@
     const client = (k) => {
       const split = plan.cut[k] < plan.layers;
       return {
-        name: name(k),
+        name: fleet.name(k),
         phases: phases.map((phase) => plan[phase][k]),
+        seconds: plan.session[k],
+        overlap: plan.overlap[k],
         split,
         alone: plan.alone[k],
-        latency: plan.latencies[k],
+        latency: plan.session[k],
         share: plan.share[k],
         note: split
-          ? `cut after layer ${plan.cut[k]}, share ${format.compute(plan.share[k])}`
+          ? `cut after layer ${plan.cut[k]}, share ${format.compute(plan.share[k])}; ${plan.wires[plan.wire[k]].text}`
           : "whole model on the device",
       };
     };
@@ -166,6 +170,12 @@
         byId("explanation").replaceChildren(...plan.explanation.slice(1).map((text) => el("p", { text })));
         const rows = Array.from({ length: plan.count }, (_, k) => client(k));
         sessions.update({ rows, phases, level: plan.latency });
+        sessions.note(
+          `Each phase summed over the session; a bar is as long as the session. ${plan.overlap.some((one) => one > 0) ? CW.LANES_NOTE : ""}`,
+        );
+        byId("lossy").textContent = plan.lossy ?? "";
+        byId("lossy").hidden = !plan.lossy;
+        step.show(plan.client);
         level.update({ rows, level: plan.latency, compute: plan.server_compute });
         shares.update({ bars: [{ label: "share", parts: rows }], compute: plan.server_compute || 1 });
         shares.note(plan.server_compute ? "" : "The server has no compute to share.");

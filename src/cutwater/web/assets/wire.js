@@ -18,17 +18,13 @@
     error instanceof TypeError ? "The server does not answer: is cutwater web still running?" : error.message;
 
   /* A plan: a line of JSON, then its columns as float64, one number for each client. */
-  CW.decodePlan = (buffer, phases) => {
+  CW.decodePlan = (buffer) => {
     const bytes = new Uint8Array(buffer);
     const end = bytes.indexOf(10) + 1;
     const plan = JSON.parse(decoder.decode(bytes.subarray(0, end)));
     plan.columns.forEach((name, i) => {
       plan[name] = new Float64Array(buffer, end + 8 * i * plan.count, plan.count);
     });
-    plan.latencies = new Float64Array(plan.count);
-    for (const phase of phases) {
-      for (let k = 0; k < plan.count; k++) plan.latencies[k] += plan[phase][k];
-    }
     return plan;
   };
 
