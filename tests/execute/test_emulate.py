@@ -43,7 +43,7 @@ def test_a_device_takes_flops_over_its_compute_and_bits_over_its_rates():
     device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
-    meter.rows = 10
+    meter.begin(10)
     with meter.watch("client_forward"):
         clock.now += 0.02
     with meter.watch("client_backward"):

@@ -162,7 +162,11 @@ class Study:
     def job(self) -> Job:
         """What all sessions share."""
         return Job(
-            model=self.model, loss=self.loss, optimizer=find_optimizer(self.train), batches=self.batches
+            model=self.model,
+            loss=self.loss,
+            optimizer=find_optimizer(self.train),
+            batches=self.batches,
+            micro_batches=self.session.micro_batches,
         )
 
     def batches(self, task: Task) -> Iterable[Batch]:

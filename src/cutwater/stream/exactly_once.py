@@ -1,31 +1,52 @@
-"""A session's state at the server: every step takes effect exactly once, whatever happens to connections.
+"""A session's state at the server: every part takes effect exactly once, whatever happens to connections.
 
-Steps are numbered from 0 and come one at a time, as training does. A step that has arrived in full runs to
-its end, whatever becomes of the connection that brought it, and its reply is kept until the next step arrives
-in full. A client that comes back says how many replies it holds; it is told how many steps have arrived. So
+Parts of mini-batches are numbered from 0 and come in order, in windows: one part at a time or, where they
+overlap, all parts of a mini-batch at once. A part that has arrived in full runs to its end, whatever becomes
+of the connection that brought it, and the replies of a window are kept until a part of the next one arrives
+in full. A client that comes back says how many replies it holds; it is told how many parts have arrived. So
 it sends again exactly what got lost on the way up, and is sent again exactly what got lost on the way down.
+
+What a session holds is bounded by its window: the parts of one window that wait to be computed, the replies
+to those of one, and a message each way that is being received or sent. Whoever begins a window before all
+replies of the one before were sent is refused.
 """
 
 import asyncio
 import concurrent.futures
 import hmac
 import logging
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from cutwater.base.errors import CutwaterError
-from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import UNUSED, Message, Packed, Packer
+from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.messages import WAITED, Message, Packed
+from cutwater.stream.one_part import OnePart
 from cutwater.stream.refusal import RefusedError, Status, invalid
-from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult, StepTrainer
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
 
 log = logging.getLogger(__name__)
+
+
+class _Kept(NamedTuple):
+    """The reply to a part."""
+
+    packed: Packed
+    idle_from: float
+    """When it would have been sent, had its part not waited for others since it arrived."""
+
+
+_Answer = asyncio.Future[_Kept | None]
+"""Of a part: its reply, when it is there; None if the session failed over it."""
+
+
+class _Arrived(NamedTuple):
+    """A part that waits to be computed."""
+
+    planned: Planned
+    message: Message
+    since: float
 
 
 class HostedSession:
@@ -37,16 +58,27 @@ class HostedSession:
         self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
         self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
-        self.received = self.applied = self.samples = self.bytes_up = self.bytes_down = 0
+        self.received = self.answered = 0
+        """Parts that have arrived in full, and those of them that were computed."""
+        self.bytes_up = self.bytes_down = 0
         self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
         self.finished = False
         self.failure: RefusedError | None = None
-        self._packer = Packer(expect.at_client())
-        self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
+        self._counts = dict.fromkeys(("parts", "steps", "samples", "tensors_up", "tensors_down"), 0)
+        self._one_part = OnePart(self.session, expect, trainer, clock)
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
         self._ending: asyncio.Future[RefusedError] | None = None
-        self._answer: asyncio.Future[Packed | None] | None = None
+        self._coming = expect.parts()
+        self._next: Planned | None = next(self._coming)
+        self.rows = self._next.rows
+        """Samples of the part that is next; after the last part, those of that."""
+        self._complete = True
+        """Whether what arrived so far ends with a mini-batch."""
+        self._first = self._told = 0
+        """The first part of the window, and how many replies the client has, or is being sent."""
+        self._answers: dict[int, _Answer] = {}
+        self._waiting: deque[_Arrived] = deque()
         self._busy: asyncio.Task[Any] | None = None
         self._rest: Callable[[], object] | None = None
         loop = asyncio.get_running_loop()
@@ -60,6 +92,7 @@ class HostedSession:
         self._check_opening(opening)
         self._nonce, self._attempt = opening.nonce, opening.attempt
         self._openings += 1
+        self._told = max(self._told, opening.have)
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
         self._ending = asyncio.get_running_loop().create_future()
         return self._ending
@@ -74,127 +107,147 @@ class HostedSession:
             raise _denied("the ticket was used before: it opens one session")
         if opening.attempt <= self._attempt:
             raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
-        # Nobody holds the reply to a step that still runs.
-        answered = self.finished or self._answer is None or self._answer.done()
-        known = (self.received,) if self.finished else (self.received - 1, *([self.received] * answered))
-        if opening.have not in known:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION,
-                f"the client holds {opening.have} replies, but {self.received} steps have arrived",
+        # Nobody holds the reply to a part that still waits or runs, and those before the window are gone.
+        least = self.received if self.finished else self._first
+        if not least <= opening.have <= self.answered:
+            raise _precondition(
+                f"the client holds {opening.have} replies, but {self.received} parts have arrived"
             )
 
     def _dismiss(self, refusal: RefusedError) -> None:
         if self._ending is not None and not self._ending.done():
             self._ending.set_result(refusal)
 
-    # Steps
+    # Parts
 
     async def take(self, message: Message) -> Packed | None:
-        """A step has arrived in full: run it, once, for its reply, which :meth:`reply` has from then on.
+        """A part has arrived in full, the only one of its window: run it, once, for its reply.
 
         Runs in the task of the connection that brought it, but does not end with that connection.
         """
-        number = message.step
-        if self.finished or number != self.received or self._busy is not None:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION, f"step {number} came, but step {self.received} is next"
-            )
-        if number >= self.expect.steps:
-            raise invalid(f"step {number} came, but the plan has {self.expect.steps} steps")
-        self.do_the_rest()
-        self.received += 1
-        answer = self._answer = asyncio.get_running_loop().create_future()
-        self._busy, reply = asyncio.current_task(), None
+        arrived = self._enter(message)
+        self._busy, kept = asyncio.current_task(), None
         try:
-            reply = await self._run(message)
+            kept = await self._run(arrived)
         finally:
             self._busy = None
-            answer.set_result(reply)
-        return reply
+            self._settle(arrived.planned, kept)
+        return kept.packed if kept is not None else None
+
+    def queue(self, message: Message) -> None:
+        """A part of a window has arrived in full: it is run, once, when those before it are done."""
+        self._waiting.append(self._enter(message))
+        if self._busy is None:
+            self._busy = asyncio.create_task(self._work())
+
+    async def reply(self, number: int) -> Packed | None:
+        """The reply to a part of the window or to the one that is next, when it is there and to be sent.
+
+        None if the session failed over it.
+        """
+        kept = await asyncio.shield(self._answer(number))
+        self._told = max(self._told, number + 1)
+        if kept is None or self.expect.window == 1:
+            return kept.packed if kept is not None else None
+        return kept.packed.saying(WAITED, max(self._clock() - kept.idle_from, 0.0))
 
     def do_the_rest(self) -> None:
-        """The reply to the last step is out, or need not be waited for."""
+        """The reply to the last part is out, or need not be waited for."""
         rest, self._rest = self._rest, None
         if rest is not None:
             rest()
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
-        """Whether this task is in the middle of a step, and so must be left alone."""
+        """Whether this task is in the middle of a part, and so must be left alone."""
         return self._busy is task
 
-    async def reply(self) -> Packed | None:
-        """The reply to the last step that arrived, when it is there; None if the session failed over it."""
-        assert self._answer is not None
-        return self._answer.result() if self._answer.done() else await asyncio.shield(self._answer)
+    def _enter(self, message: Message) -> _Arrived:
+        number, planned = message.number, self._next
+        if self.finished or number != self.received:
+            raise _precondition(f"part {number} came, but part {self.received} is next")
+        if planned is None:
+            raise invalid(f"part {number} came, but the plan has {self.received} parts")
+        if planned.opens:
+            self._open_window(number)
+        self.received += 1
+        self._complete = planned.part.last
+        self._next = next(self._coming, None)
+        self.rows = self._next.rows if self._next is not None else planned.rows
+        self._answer(number)
+        return _Arrived(planned, message, self._clock())
 
-    async def _run(self, message: Message) -> Packed | None:
-        *smashed, labels = message.tensors
-        rows = labels.shape[0]
-        for place in self._needing:
-            smashed[place].requires_grad_()
-        number, started = message.step, self._clock()
+    def _open_window(self, number: int) -> None:
+        if self._told < number and self.expect.window > 1:
+            raise _precondition(
+                f"part {number} came before the reply to part {self._told} was sent, but no more than the "
+                f"{number - self._first} parts of the mini-batch before it may be on their way at once"
+            )
+        for known in range(self._first, number):
+            del self._answers[known]
+        self._first = number
+
+    def _answer(self, number: int) -> _Answer:
+        if number not in self._answers:
+            self._answers[number] = asyncio.get_running_loop().create_future()
+        return self._answers[number]
+
+    def _settle(self, planned: Planned, kept: _Kept | None) -> None:
+        self.answered += kept is not None
+        self._answers[planned.part.number].set_result(kept)
+
+    async def _work(self) -> None:
+        """Compute what waits, in order; ends when nothing does."""
         try:
-            result = await self._trainer.step(self.session, number, tuple(smashed), labels)
-            seconds = self._clock() - started
-            if not math.isfinite(result.loss):
-                raise self._diverged(number, smashed, result.loss)
-            reply = self._pack(number, rows, result, seconds)
+            while self._waiting and self.failure is None:
+                await self._work_on(self._waiting.popleft())
+                await asyncio.sleep(0)  # whoever sends the reply may begin
+        finally:
+            self._busy = None
+            while self._waiting:
+                self._settle(self._waiting.popleft().planned, None)
+
+    async def _work_on(self, arrived: _Arrived) -> None:
+        kept = None
+        try:
+            kept = await self._run(arrived)
+        finally:
+            self._settle(arrived.planned, kept)
+
+    async def _run(self, arrived: _Arrived) -> _Kept | None:
+        planned, message, since = arrived
+        self.do_the_rest()
+        try:
+            computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
             self.fail(refusal)
-        except CutwaterError as error:
-            reason = f"step {number} of client {self.session.client!r}: {error}"
-            self.fail(RefusedError(Status.ABORTED, reason))
-        except Exception:
-            log.exception("the server's half failed at step %d of %s", number, self.session)
-            reason = f"the server's half failed at step {number}; see its log"
-            self.fail(RefusedError(Status.INTERNAL, reason))
-        else:
-            self.applied += 1
-            self.samples += rows
-            self.seconds["server"] += seconds
-            self._rest = result.rest
-            return reply
-        return None
-
-    def _pack(self, number: int, rows: int, result: StepResult, seconds: float) -> Packed:
-        unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
-        scalars = {**result.measures, **unused, "loss": result.loss, "server_seconds": seconds}
-        try:
-            packed = self._packer.pack(FrameKind.REPLY, number, result.gradients, scalars)
-        except RefusedError as refusal:
-            raise TypeError(
-                f"the gradients of the server's half can't be sent: {refusal.reason}"
-            ) from refusal
-        if any(gradient.shape[0] != rows for gradient in result.gradients):
-            raise TypeError(f"the server's half gave gradients of another number of samples than {rows}")
-        if not all(map(math.isfinite, scalars.values())):
-            raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
-        return packed
-
-    def _diverged(self, number: int, smashed: Sequence[Tensor], loss: float) -> RefusedError:
-        """Why a step had a loss that is no number: by what the client sent, or by itself.
-
-        Nobody looks for NaN and infinity in what arrives, as that would take as long as the checksum: they
-        show in the loss, in that of the next step or in the weights of this session, all of which are looked
-        at, and it has a half of its own.
-        """
-        for spec, tensor in zip(self.expect.smashed, smashed, strict=True):
-            if not bool(torch.isfinite(tensor).all()):
-                return invalid(f"tensor {spec.name!r} of step {number} holds NaN or infinity")
-        return RefusedError(
-            Status.ABORTED,
-            f"step {number} of client {self.session.client!r} gave a loss of {loss}; it is left out",
+            return None
+        self._count(
+            parts=1,
+            steps=int(planned.part.last),
+            samples=planned.rows,
+            tensors_up=computed.carried[0],
+            tensors_down=computed.carried[1],
         )
+        self.seconds["server"] += computed.seconds
+        self._rest = computed.rest
+        return _Kept(computed.packed, since + computed.seconds)
+
+    def _count(self, **more: int) -> None:
+        for name, count in more.items():
+            self._counts[name] += count
 
     # Ends
 
-    def finish(self, steps: int) -> None:
+    def finish(self, parts: int) -> None:
         """The client says it is done; said twice, it is done once."""
-        if steps != self.received:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION,
-                f"the client counts {steps} steps, but {self.received} have arrived",
+        if parts != self.received:
+            raise _precondition(f"the client counts {parts} parts, but {self.received} have arrived")
+        if self.answered != self.received:
+            raise _precondition(
+                f"the client is done before part {self.answered} was answered: take all replies first"
             )
+        if not self._complete:
+            raise _precondition(f"the client is done after part {parts - 1}, in the middle of a mini-batch")
         if not self.finished:
             self.do_the_rest()
             self.finished = True
@@ -221,9 +274,9 @@ class HostedSession:
         self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
-        if self._answer is not None:
-            await asyncio.shield(self._answer)
-            self._answer = None
+        for number in range(self._first, self.received):
+            await asyncio.shield(self._answers[number])
+        self._answers.clear()
         try:
             await self._trainer.closed(self.session, self.record())
         except Exception:
@@ -242,8 +295,7 @@ class HostedSession:
         """How it went so far."""
         return SessionRecord(
             session=self.session,
-            steps=self.applied,
-            samples=self.samples,
+            **self._counts,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             openings=self._openings,
@@ -254,3 +306,7 @@ class HostedSession:
 
 def _denied(reason: str) -> RefusedError:
     return RefusedError(Status.PERMISSION_DENIED, reason)
+
+
+def _precondition(reason: str) -> RefusedError:
+    return RefusedError(Status.FAILED_PRECONDITION, reason)

@@ -135,10 +135,12 @@ def run_session(
     job.model.restart()
     client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
     total, samples, steps, parts = 0.0, 0, 0, 0
-    how = {"micro_batches": job.micro_batches, "overlapped": task.schedule == "overlapped"}
+    train = partial(
+        train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped"
+    )
     for inputs, labels in batches:
         begin(len(labels))
-        loss = train_step(client, server, job.loss, parts, inputs, labels, **how)
+        loss = train(client, server, job.loss, parts, inputs, labels)
         total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
         steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
     if not steps:
@@ -155,8 +157,8 @@ def run_both_sides(job: Job, task: Task, weights: State) -> Result:
     if task.cut < len(job.model):
         half = job.split(task.cut).server
         side = ServerSide(half, job.optimizer(task.lr), task.seed, job.loss)
-        up, down = Coder.of(task.up, "up", task.seed), Coder.of(task.down, "down", task.seed)
-        server = InProcess(side, up, down)
+        coders = Coder.of(task.up, "up", task.seed), Coder.of(task.down, "down", task.seed)
+        server = InProcess(side, *coders)
     steps = run_session(job, task, server, job.batches(task))
     down, up = job.model_bytes(task)
     return Result(
