@@ -95,7 +95,9 @@ BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_l
 def expectation(kind: str, size: int) -> Expectation:
     """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
     shape = SMASHED if kind in MODELS else (ROWS, size // 4 // ROWS)
-    like = Expectation.like([torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10)
+    like = Expectation.like(
+        [torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10
+    )
     return replace(like, gradients=()) if kind == "ahead" else like
 
 

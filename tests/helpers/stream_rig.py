@@ -17,6 +17,7 @@ import grpc
 import torch
 from torch import Tensor
 
+from cutwater.stream.client import StreamClient
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import METHOD, Limits
@@ -80,11 +81,13 @@ class Slow(Echo):
     def __init__(self) -> None:
         super().__init__()
         self.begun, self.go = threading.Event(), threading.Event()
+        self._in_order = asyncio.Lock()
 
     async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         self.begun.set()
-        while not self.go.is_set():
-            await asyncio.sleep(0.005)
+        async with self._in_order:
+            while not self.go.is_set():
+                await asyncio.sleep(0.005)
         return await super().step(session, part, smashed, labels)
 
 
@@ -274,3 +277,8 @@ def in_a_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[obje
     thread = threading.Thread(target=guarded)
     thread.start()
     return thread, out
+
+
+def client_of(ticket: Ticket, expect: Expectation, client: str = "k1", **how: Any) -> StreamClient:
+    """A client for tests of overlapped sessions, which connect in one way only."""
+    return StreamClient(ticket, expect, client=client, **how)

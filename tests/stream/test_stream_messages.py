@@ -341,7 +341,9 @@ def test_labels_out_of_range_are_refused(label: int, shape: tuple[int, ...]) -> 
 
 
 def test_booleans_that_are_neither_are_refused() -> None:
-    expect = Expectation.like([torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), batches=[2])
+    expect = Expectation.like(
+        [torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), batches=[2]
+    )
     heads = [("smashed.0", F32, (2, 2)), ("smashed.1", torch.bool, (2, 2)), ("labels", I64, (2,))]
     payload = bytearray(Outline.of([TensorHead(*head) for head in heads], ()).total)
     assert assembler_of(expect).feed(forged(heads, bytes(payload))) is not None

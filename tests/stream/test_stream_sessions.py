@@ -98,7 +98,9 @@ class OverTheStream:
         self.half, self.limits = Trainer(side, self.scheduler), limits
 
     def __enter__(self) -> StreamClient:
-        expect = Expectation.like([torch.zeros(8, 24)], torch.zeros(8).long(), batches=[8, 8, 8, 3], classes=4)
+        expect = Expectation.like(
+            [torch.zeros(8, 24)], torch.zeros(8).long(), batches=[8, 8, 8, 3], classes=4
+        )
         self.server = StreamServer(self.half, limits=self.limits).__enter__()
         self.ticket = issue(self.server, expect)
         self.client = StreamClient(self.ticket, expect, client="k1", limits=self.limits).__enter__()
@@ -265,7 +267,9 @@ def test_others_are_unaffected_by_one_that_is_refused() -> None:
 def serving(half: nn.Module, dtype: torch.dtype = torch.float32) -> Iterator[StreamClient]:
     """The client of a session with a server's half that really trains."""
     side = ServerSide(half.to(dtype), optimizer_factory("sgd", 0.1), 9, F.cross_entropy)
-    expect = Expectation.like([torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), batches=[4, 4], classes=3)
+    expect = Expectation.like(
+        [torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), batches=[4, 4], classes=3
+    )
     with (
         ShareScheduler() as scheduler,
         StreamServer(Trainer(side, scheduler), limits=QUICK) as server,

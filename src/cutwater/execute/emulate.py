@@ -4,8 +4,8 @@ Stages run for real and then sleep for what is left of the time that the emulate
 FLOPs of the profile over f^C, bytes that really cross over r. This is emulation, and called so wherever its
 numbers are shown; without it nothing sleeps, and the same stopwatch measures the real device.
 
-Where the parts of a mini-batch overlap, each direction of the link works on its own (:class:`LinkWay`), beside
-the device: it carries one part after the other, and sleeping is left to whoever sends and receives.
+Where the parts of a mini-batch overlap, each direction of the link works on its own (:class:`LinkWay`),
+beside the device: it carries one part after the other, and sleeping is left to whoever sends and receives.
 """
 
 import time

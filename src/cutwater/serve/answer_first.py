@@ -52,8 +52,8 @@ class AnswerFirst:
         self._holders = set() if holders is None else holders
         """Which sessions of the device hold a part's memory; shared by all of them."""
         self._rest: Callable[[], None] | None = None
-        self._over = self._last = False
-        """Whether the session is over, and whether the part at hand ends a mini-batch."""
+        self._over = self._due = self._last = False
+        """Whether the session is over, the last part has something left, and it ends a mini-batch."""
         self._updated: Future[None] | None = None
         """What follows the last answer."""
         self.seconds_after = 0.0
@@ -73,14 +73,15 @@ class AnswerFirst:
 
     def differentiate(self, part: Part, smashed: Tensors, labels: Tensor, *, alone: bool) -> Reply:
         """Stages 3 and 4, up to what :meth:`update` does; ``alone``: nobody else wants the device."""
-        if self._updated is not None:
-            self._updated.result(timeout=0)  # raises what went wrong; it is done, as parts come one by one
+        if self._updated is not None and self._updated.done():
+            self._updated.result()  # raises what went wrong
+        self._complete()  # if nobody has: this part was handed in before the last answer was out
         began, before = self._clock(), self._first
         self._first = alone and self._next and not self._holders
         reply = self.side.differentiate(
             part, smashed, labels, self._backward_first if self._first else backward_in_one_go
         )
-        self._last = part.last
+        self._due, self._last = True, part.last
         if self._parts and not before:
             self._absences.append(began - self._answered)
         self._began, self._answered, self._parts = began, self._clock(), self._parts + 1
@@ -99,7 +100,13 @@ class AnswerFirst:
 
     def update(self) -> None:
         """What is left of stage 4, due before the next part: its update, if it ends a mini-batch."""
-        began, (rest, self._rest) = self._clock(), (self._rest, None)
+        self.seconds_after += self._complete()
+
+    def _complete(self) -> float:
+        """Do what is left, if it is; the seconds that took."""
+        if not self._due:
+            return 0.0
+        began, (rest, self._rest), self._due = self._clock(), (self._rest, None), False
         if rest is not None:
             with self.side.watch("server_backward"):
                 rest()
@@ -109,10 +116,10 @@ class AnswerFirst:
         # Booked here, where nobody waits for it.
         self._answers[self._first].append(self._answered - self._began)
         taken = self._clock() - began
-        self.seconds_after += taken
         if self._first:
             self._rests.append(taken)
         self._next = self._prefers_first()
+        return taken
 
     async def updated(self) -> None:
         """Wait for what follows the last answer, and raise what went wrong in it."""

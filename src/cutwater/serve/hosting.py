@@ -72,6 +72,8 @@ class _Training:
     loss: float = 0.0
     flops: float = 0.0
     seconds: float = 0.0
+    until: float = 0.0
+    """When its last part was done."""
 
     def close(self) -> Delivery:
         """Give up its place and what it holds."""
@@ -147,7 +149,10 @@ class Hosting:
         result = await training.lane.run(
             lambda: self._step(training, part, smashed, labels, flops), max(flops, 1.0)
         )
-        training.seconds += time.monotonic() - began
+        # Handed in while the part before was worked on, it asks for its share from when that was done.
+        ended = time.monotonic()
+        training.seconds += ended - max(began, training.until)
+        training.until = ended
         return result
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:

@@ -101,10 +101,12 @@ class Conversation:
 
     async def _reply_from(self, number: int) -> None:
         while (reply := await self._hosted.reply(number)) is not None:
-            await self._reply(reply)
             number += 1
-            if number == self._hosted.answered:
-                self._hosted.do_the_rest()
+            try:
+                await self._reply(reply)
+            finally:
+                if number == self._hosted.answered:
+                    self._hosted.do_the_rest()
 
     async def _finish(self, message: Message) -> None:
         self._hosted.finish(message.number)

@@ -6,9 +6,10 @@ of the connection that brought it, and the replies of a window are kept until a 
 in full. A client that comes back says how many replies it holds; it is told how many parts have arrived. So
 it sends again exactly what got lost on the way up, and is sent again exactly what got lost on the way down.
 
-What a session holds is bounded by its window: the parts of one window that wait to be computed, the replies
-to those of one, and a message each way that is being received or sent. Whoever begins a window before all
-replies of the one before were sent is refused.
+What a session holds is bounded by its window: the parts of one window that wait or are computed, the replies
+to those of one, and a message each way that is being received or sent. All are held as they cross; decoded
+are the two parts that are handed in for training. Whoever begins a window before all replies of the one
+before were sent is refused.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ import hmac
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.messages import WAITED, Message, Packed
@@ -27,6 +29,9 @@ from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
 
 log = logging.getLogger(__name__)
+_AT_ONCE: Final = 2
+"""Parts of a session that are handed in for training at once: one that is worked on, and the next. So the
+session has work waiting whenever it has some at all, which is what its share is a share of."""
 
 
 class _Kept(NamedTuple):
@@ -79,7 +84,7 @@ class HostedSession:
         """The first part of the window, and how many replies the client has, or is being sent."""
         self._answers: dict[int, _Answer] = {}
         self._waiting: deque[_Arrived] = deque()
-        self._busy: asyncio.Task[Any] | None = None
+        self._running: list[asyncio.Task[Any]] = []
         self._rest: Callable[[], object] | None = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(claims.session_seconds, self._expire)
@@ -125,20 +130,19 @@ class HostedSession:
 
         Runs in the task of the connection that brought it, but does not end with that connection.
         """
-        arrived = self._enter(message)
-        self._busy, kept = asyncio.current_task(), None
+        arrived, kept = self._enter(message), None
+        self._running.append(_this_task())
         try:
             kept = await self._run(arrived)
         finally:
-            self._busy = None
+            self._running.clear()
             self._settle(arrived.planned, kept)
         return kept.packed if kept is not None else None
 
     def queue(self, message: Message) -> None:
         """A part of a window has arrived in full: it is run, once, when those before it are done."""
         self._waiting.append(self._enter(message))
-        if self._busy is None:
-            self._busy = asyncio.create_task(self._work())
+        self._hand_in()
 
     async def reply(self, number: int) -> Packed | None:
         """The reply to a part of the window or to the one that is next, when it is there and to be sent.
@@ -159,7 +163,7 @@ class HostedSession:
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
         """Whether this task is in the middle of a part, and so must be left alone."""
-        return self._busy is task
+        return task in self._running
 
     def _enter(self, message: Message) -> _Arrived:
         number, planned = message.number, self._next
@@ -195,32 +199,33 @@ class HostedSession:
         self.answered += kept is not None
         self._answers[planned.part.number].set_result(kept)
 
-    async def _work(self) -> None:
-        """Compute what waits, in order; ends when nothing does."""
-        try:
-            while self._waiting and self.failure is None:
-                await self._work_on(self._waiting.popleft())
-                await asyncio.sleep(0)  # whoever sends the reply may begin
-        finally:
-            self._busy = None
-            while self._waiting:
-                self._settle(self._waiting.popleft().planned, None)
+    def _hand_in(self) -> None:
+        """Have the next parts run that wait, in order."""
+        while self._waiting and len(self._running) < _AT_ONCE and self.failure is None:
+            arrived = self._waiting.popleft()
+            task = asyncio.create_task(self._run(arrived))
+            self._running.append(task)
+            # Not at the end of the coroutine, which a task that is cancelled early never comes to.
+            task.add_done_callback(partial(self._after, arrived.planned))
 
-    async def _work_on(self, arrived: _Arrived) -> None:
-        kept = None
-        try:
-            kept = await self._run(arrived)
-        finally:
-            self._settle(arrived.planned, kept)
+    def _after(self, planned: Planned, task: "asyncio.Task[_Kept | None]") -> None:
+        self._running.remove(task)
+        self._settle(planned, None if task.cancelled() else task.result())
+        self._hand_in()
 
     async def _run(self, arrived: _Arrived) -> _Kept | None:
         planned, message, since = arrived
+        number = planned.part.number
         self.do_the_rest()
         try:
             computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
             self.fail(refusal)
             return None
+        if number > self._first:
+            # A codec may be done sooner with this one; replies count in order.
+            await asyncio.shield(self._answers[number - 1])
+        self.do_the_rest()
         self._count(
             parts=1,
             steps=int(planned.part.last),
@@ -269,8 +274,11 @@ class HostedSession:
 
     def _end(self) -> None:
         self._timer.cancel()
-        if self._busy is not None and self._busy is not asyncio.current_task():
-            self._busy.cancel()
+        while self._waiting:
+            self._settle(self._waiting.popleft().planned, None)
+        for task in self._running:
+            if task is not asyncio.current_task():
+                task.cancel()
         self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
@@ -302,6 +310,12 @@ class HostedSession:
             seconds=dict(self.seconds),
             failure=self.failure,
         )
+
+
+def _this_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None, "called by a task of the event loop"
+    return task
 
 
 def _denied(reason: str) -> RefusedError:

@@ -143,7 +143,5 @@ class Expectation:
         return _decoded(self.down, number, rows, coded, self.gradients)
 
 
-def _decoded(
-    coder: Coder, number: int, rows: int, coded: Tensors, specs: Sequence[TensorSpec]
-) -> Tensors:
+def _decoded(coder: Coder, number: int, rows: int, coded: Tensors, specs: Sequence[TensorSpec]) -> Tensors:
     return coded if coder.plain else coder.decode(number, coded, [spec.like(rows) for spec in specs])

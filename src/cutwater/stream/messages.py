@@ -115,7 +115,7 @@ class Packer:
         *,
         rows: int = 1,
     ) -> Packed:
-        """A message with these tensors of a part of so many samples, in the order of the plan, or a refusal."""
+        """A message with these tensors, in the order of the plan, of a part of so many rows, or a refusal."""
         scalars = scalars or {}
         form = (rows, kind, *scalars, *[(tensor.dtype, tensor.shape) for tensor in tensors])
         outline = self._known.get(form) or self._learn(form, self._gates(rows)[kind], tensors, tuple(scalars))

@@ -1,6 +1,7 @@
 """What the server does with one part: decode it, have it trained, encode and pack its reply.
 
-Codecs work in a thread, because they may take their time while other sessions' parts come.
+Codecs work in a thread, because they may take their time while other sessions' parts come. A part may be
+handed in while the one before is still trained; they are in any case in order.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class Computed(NamedTuple):
 
     packed: Packed
     seconds: float
-    """That it was worked on, waiting for the session's share included."""
+    """That it was worked on, waiting for the session's share included, but not for the part before."""
     carried: tuple[int, int]
     """Bytes of its tensors up and of its gradients down, as they cross."""
     rest: Callable[[], object] | None
@@ -37,7 +38,7 @@ class Computed(NamedTuple):
 
 
 class OnePart:
-    """Computes the parts of one session, one at a time."""
+    """Computes the parts of one session, in the order in which they are handed in."""
 
     def __init__(
         self, session: SessionInfo, expect: Expectation, trainer: StepTrainer, clock: Callable[[], float]
@@ -47,6 +48,9 @@ class OnePart:
         self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
         # Only where parts wait for each other is there anything to say about it.
         self._waits = {WAITED: 0.0} if expect.window > 1 else {}
+        self._decoding = asyncio.Lock()
+        self._until = 0.0
+        """When the last part was done."""
 
     async def compute(self, planned: Planned, message: Message) -> Computed:
         """A part and its reply; what goes wrong is a refusal that says so."""
@@ -65,12 +69,15 @@ class OnePart:
 
     async def _compute(self, planned: Planned, message: Message) -> Computed:
         started, labels = self._clock(), message.tensors[-1]
-        smashed = await self._decoded(planned, message.tensors[:-1])
+        # Handed on in order: the next may be decoded when this one is on its way to be trained.
+        async with self._decoding:
+            smashed = await self._decoded(planned, message.tensors[:-1])
         result = await self._trainer.step(self._session, planned.part, smashed, labels)
         if not math.isfinite(result.loss):
             raise self._diverged(planned.part.number, smashed, result.loss)
         gradients = await self._encoded(planned, result.gradients)
-        seconds = self._clock() - started
+        seconds = self._clock() - max(started, self._until)
+        self._until = self._clock()
         packed = self._pack(planned, result, gradients, seconds)
         carried = tensor_bytes(message.tensors), tensor_bytes(gradients)
         return Computed(packed, seconds, carried, result.rest)
@@ -93,7 +100,9 @@ class OnePart:
         if any(gradient.shape[0] != planned.rows for gradient in gradients):
             raise TypeError(f"the server's half gave gradients of other samples than the {planned.rows} due")
         down = self._expect.down
-        return gradients if down.plain else await asyncio.to_thread(down.encode, planned.part.number, gradients)
+        return (
+            gradients if down.plain else await asyncio.to_thread(down.encode, planned.part.number, gradients)
+        )
 
     def _pack(self, planned: Planned, result: StepResult, gradients: Tensors, seconds: float) -> Packed:
         unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}

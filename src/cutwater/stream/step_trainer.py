@@ -33,7 +33,8 @@ class StepResult:
     unused: tuple[int, ...] = ()
     """Places of gradients that are zero because the loss does not depend on what they are gradients of."""
     rest: Callable[[], object] | None = None
-    """What can wait until the reply is out: called then, but in any case before the next part or the end."""
+    """What can wait until the reply is out: called then, but in any case before the end, and before the next
+    part is handed in unless that was already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,10 @@ class StepTrainer(Protocol):
     async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         """Forward and backward, and after the last part of a mini-batch the update (eqs. (6), (7)).
 
-        Blocking work belongs into a queue, not here. Called once for each part, in order, one at a time. The
-        smashed tensors require gradients where they are expected. They may be kept, but not written to: they
-        lie in what arrived.
+        Blocking work belongs into a queue, not here. Called once for each part, in order; where parts overlap,
+        perhaps before the one before has returned, which is to be done first all the same. The smashed
+        tensors require gradients where they are expected. They may be kept, but not written to: they lie in
+        what arrived.
         """
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:

@@ -135,9 +135,7 @@ def run_session(
     job.model.restart()
     client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
     total, samples, steps, parts = 0.0, 0, 0, 0
-    train = partial(
-        train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped"
-    )
+    train = partial(train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped")
     for inputs, labels in batches:
         begin(len(labels))
         loss = train(client, server, job.loss, parts, inputs, labels)

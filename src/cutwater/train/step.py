@@ -252,9 +252,7 @@ def parts_of(first: int, samples: int, micro_batches: int) -> list[tuple[Part, i
     """
     sizes = part_sizes(samples, micro_batches)
     end = len(sizes) - 1
-    return [
-        (Part(first + place, size / samples, place == end), size) for place, size in enumerate(sizes)
-    ]
+    return [(Part(first + place, size / samples, place == end), size) for place, size in enumerate(sizes)]
 
 
 def optimizer_factory(
