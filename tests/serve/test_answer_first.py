@@ -102,6 +102,29 @@ def test_the_bits_are_those_of_a_plain_half(period):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("completed", [lambda number: True, lambda number: False, lambda number: number % 3])
+def test_parts_add_up_in_order_whoever_completes_them(completed):
+    """After the answer or, handed in before that was out, by the next part; one update for three of them."""
+    server, plain = Timed(), Timed()
+    prompt = AnswerFirst(server, clock=lambda: server.now)
+    random = torch.Generator().manual_seed(2)
+    for number in range(30):
+        part = Part(number, 1 / 3, number % 3 == 2)
+        smashed = torch.randn(4, 2, 4, 4, generator=random)
+        labels = torch.randint(0, 4, (4,), generator=random)
+        reply = prompt.differentiate(part, (smashed.clone().requires_grad_(),), labels, alone=True)
+        if completed(number):
+            prompt.update()
+        plain.send(part, (smashed.requires_grad_(),), labels)
+        wanted = plain.receive()
+        assert reply.loss == wanted.loss
+        assert torch.equal(reply.gradients[0], wanted.gradients[0])
+    prompt.update()
+    assert any(server.ways)
+    for one, other in zip(server.half.parameters(), plain.half.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_graph_is_held_between_answer_and_update_only_and_by_one_session_at_a_time():
     holders = set()
     one, other = (AnswerFirst(Timed(), holders) for _ in range(2))

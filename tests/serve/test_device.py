@@ -1,6 +1,8 @@
 """A device's session against a real server: the same bits in parts as in process, and honest seconds."""
 
-from contextlib import contextmanager
+import threading
+import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,8 +19,10 @@ from cutwater.plan.fleet import Client
 from cutwater.plan.session import Session
 from cutwater.serve.device import expectation, run_at_device
 from cutwater.serve.hosting import Hosting
+from cutwater.stream.client import StreamClient
 from cutwater.stream.server import StreamServer
 from cutwater.train.session import Task, run_both_sides
+from cutwater.train.step import ServerSide
 
 CUT = 2
 SAMPLES = 19
@@ -197,3 +201,55 @@ def test_without_emulation_a_link_is_never_busier_than_the_steps_took():
     for phase in BUSY:
         assert 0 < meter.seconds[phase] <= meter.seconds["steps"]
     assert meter.seconds["steps"] <= meter.seconds["session"]
+
+
+# Shares
+
+
+def in_windows(client, expect, window):
+    """A session whose device computes nothing, so that the server always has work but between windows."""
+    (smashed,) = expect.smashed
+    for planned in expect.parts():
+        if planned.opens and planned.part.number:
+            for _ in range(window):
+                client.receive()
+        tensors = (torch.ones(planned.rows, *smashed.shape),)
+        client.send(planned.part, tensors, torch.zeros(planned.rows).long())
+    for _ in range(window):
+        client.receive()
+    client.finish()
+
+
+def test_with_windows_open_sessions_get_the_shares_that_they_were_promised(monkeypatch):
+    """A session's next part waits in the queue before its last is done, or the other would go in between."""
+    window, order, differentiate = 16, [], ServerSide.differentiate
+
+    def slow(side, *what):
+        time.sleep(0.012)
+        order.append(side)
+        return differentiate(side, *what)
+
+    monkeypatch.setattr(ServerSide, "differentiate", slow)
+    study = study_of(window, samples=2 * window, batch_size=window)
+    task = task_of(study, schedule="overlapped")
+    expect = expectation(study, task)
+    with hosting_of(study) as (hosting, server), ExitStack() as stack:
+        tickets, threads = [], []
+        for share in (3e6, 1e6):
+            ticket = server.issue(run="r", round=1, client="k", cut=CUT, expect=expect)
+            hosting.expect(ticket.claims.id, task, share, study.initial)
+            client = stack.enter_context(StreamClient(ticket, expect, client="k"))
+            tickets.append(ticket)
+            threads.append(threading.Thread(target=in_windows, args=(client, expect, window)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        trained = [hosting.collect(ticket.claims.id) for ticket in tickets]
+    for each in trained:
+        assert each.steps == 2
+        assert each.delivery.delivered >= 0.9 * each.delivery.promised
+    ends = {side: max(place for place, each in enumerate(order) if each is side) for side in order}
+    quick, other = sorted(ends, key=ends.get)
+    during = order[order.index(other) : ends[quick]]
+    assert during.count(quick) > 1.6 * during.count(other), "three to one by the plan; one to one in turns"

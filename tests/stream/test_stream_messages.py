@@ -440,3 +440,20 @@ def test_what_can_be_held_in_references_is_what_python_counts() -> None:
     assert sys.getrefcount(buffer) > before
     del array
     assert sys.getrefcount(buffer) == before
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 9), st.booleans())
+def test_a_plan_lists_the_parts_that_training_makes(
+    batches: list[int], micro_batches: int, overlapped: bool
+) -> None:
+    expect = Expectation.like(*example(), batches=batches, micro_batches=micro_batches, overlapped=overlapped)
+    planned = list(expect.parts())
+    assert [each.part.number for each in planned] == list(range(len(planned)))
+    assert sum(each.rows for each in planned) == sum(batches)
+    assert sum(each.part.weight for each in planned) == pytest.approx(len(batches))
+    assert sum(each.part.last for each in planned) == len(batches)
+    widths, open_ = [], 0
+    for each in planned:
+        open_ = 1 if each.opens else open_ + 1
+        widths.append(open_)
+    assert max(widths) == expect.window == (min(micro_batches, max(batches)) if overlapped else 1)

@@ -1,4 +1,4 @@
-"""Windows: several parts on their way at once, each exactly once, and never more than a mini-batch of them."""
+"""Windows: several parts on their way at once, each exactly once, never more than a mini-batch has."""
 
 import asyncio
 import threading
@@ -177,7 +177,7 @@ def test_parts_that_have_arrived_outlive_their_connection_and_their_replies_are_
         with connecting(ticket, EXPECT, limits=QUICK) as client:
             thread, out = in_a_thread(lambda: run(client, EXPECT))
             assert half.begun.wait(5)
-            assert eventually(lambda: hosted_of(server, ticket).received == 4)
+            assert eventually(lambda: hosted_of(server, ticket).window.received == 4)
             before = server.records()[0].bytes_up
             proxy.cut()
             assert eventually(lambda: proxy.connections == 2)
@@ -234,7 +234,7 @@ def test_a_part_that_fails_fails_the_session_and_those_behind_it_are_never_train
         ticket = issue(server, EXPECT)
         with connecting(ticket, EXPECT, limits=QUICK) as client:
             thread, out = in_a_thread(lambda: run(client, EXPECT))
-            assert eventually(lambda: hosted_of(server, ticket).received == 4)
+            assert eventually(lambda: hosted_of(server, ticket).window.received == 4)
             half.go.set()
             thread.join(5)
         record = server.wait(ticket, 5)
@@ -296,7 +296,7 @@ def test_a_client_that_is_done_in_the_middle_of_a_mini_batch_is_refused() -> Non
         ticket = issue(server, EXPECT)
         with Raw(ticket) as client:
             client.send(*frames_of(EXPECT, 0, 1))
-            assert eventually(lambda: hosted_of(server, ticket).answered == 2)
+            assert eventually(lambda: hosted_of(server, ticket).window.answered == 2)
             client.send(*Packer(EXPECT.at_server).pack(FrameKind.FINISH, 2).frames(256))
             status, why = client.verdict()
     assert (status, why) == (
@@ -469,7 +469,7 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
             await asyncio.sleep(0.005)
             hosted = hosted_of(self.server, self.ticket)
             waiting = [arrived.message for arrived in hosted._waiting]
-            answers = [answer.result() for answer in hosted._answers.values() if answer.done()]
+            answers = [answer.result() for answer in hosted.window._answers.values() if answer.done()]
             held.append(
                 (
                     len(waiting) + len(hosted._running),
@@ -494,7 +494,7 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
 
             client.send = watched
             run(client, expect)
-        assert hosted_of(server, half.ticket)._answers == {}, "what is over holds nothing"
+        assert hosted_of(server, half.ticket).window._answers == {}, "what is over holds nothing"
     assert max(count for count, _ in kept) <= 4
     assert max(size for _, size in kept) <= 4 * one
     assert 1 < max(parts for parts, _, _ in held) <= 4

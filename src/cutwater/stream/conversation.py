@@ -59,7 +59,7 @@ class Conversation:
 
     async def hold(self, have: int) -> None:
         """Talk with a client that holds so many replies, until it is done or gone."""
-        received = self._hosted.received
+        received = self._hosted.window.received
         await self._send(_PLAIN.pack(FrameKind.WELCOME, received))
         if self._hosted.expect.window > 1:
             await self._overlapped(have)
@@ -105,7 +105,7 @@ class Conversation:
             try:
                 await self._reply(reply)
             finally:
-                if number == self._hosted.answered:
+                if number == self._hosted.window.answered:
                     self._hosted.do_the_rest()
 
     async def _finish(self, message: Message) -> None:
@@ -119,7 +119,7 @@ class Conversation:
     async def _receive(self) -> Message | None:
         """The next message; None if there are no more, or if they are another connection's business."""
         started, hosted = None, self._hosted
-        self._assembler.expect(hosted.rows)
+        self._assembler.expect(hosted.window.rows)
         while (data := await self._call.read()) is not grpc.aio.EOF:
             started = started or self._clock()
             hosted.bytes_up += len(data)

@@ -24,26 +24,15 @@ from typing import Any, Final, NamedTuple
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.messages import WAITED, Message, Packed
 from cutwater.stream.one_part import OnePart
-from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
+from cutwater.stream.window import Kept, Window, precondition
 
 log = logging.getLogger(__name__)
 _AT_ONCE: Final = 2
 """Parts of a session that are handed in for training at once: one that is worked on, and the next. So the
 session has work waiting whenever it has some at all, which is what its share is a share of."""
-
-
-class _Kept(NamedTuple):
-    """The reply to a part."""
-
-    packed: Packed
-    idle_from: float
-    """When it would have been sent, had its part not waited for others since it arrived."""
-
-
-_Answer = asyncio.Future[_Kept | None]
-"""Of a part: its reply, when it is there; None if the session failed over it."""
 
 
 class _Arrived(NamedTuple):
@@ -63,8 +52,7 @@ class HostedSession:
         self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
         self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
-        self.received = self.answered = 0
-        """Parts that have arrived in full, and those of them that were computed."""
+        self.window = Window(expect)
         self.bytes_up = self.bytes_down = 0
         self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
         self.finished = False
@@ -74,15 +62,6 @@ class HostedSession:
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
         self._ending: asyncio.Future[RefusedError] | None = None
-        self._coming = expect.parts()
-        self._next: Planned | None = next(self._coming)
-        self.rows = self._next.rows
-        """Samples of the part that is next; after the last part, those of that."""
-        self._complete = True
-        """Whether what arrived so far ends with a mini-batch."""
-        self._first = self._told = 0
-        """The first part of the window, and how many replies the client has, or is being sent."""
-        self._answers: dict[int, _Answer] = {}
         self._waiting: deque[_Arrived] = deque()
         self._running: list[asyncio.Task[Any]] = []
         self._rest: Callable[[], object] | None = None
@@ -97,7 +76,7 @@ class HostedSession:
         self._check_opening(opening)
         self._nonce, self._attempt = opening.nonce, opening.attempt
         self._openings += 1
-        self._told = max(self._told, opening.have)
+        self.window.tell(opening.have)
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
         self._ending = asyncio.get_running_loop().create_future()
         return self._ending
@@ -112,12 +91,9 @@ class HostedSession:
             raise _denied("the ticket was used before: it opens one session")
         if opening.attempt <= self._attempt:
             raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
-        # Nobody holds the reply to a part that still waits or runs, and those before the window are gone.
-        least = self.received if self.finished else self._first
-        if not least <= opening.have <= self.answered:
-            raise _precondition(
-                f"the client holds {opening.have} replies, but {self.received} parts have arrived"
-            )
+        received = self.window.received
+        if not self.window.may_hold(opening.have) or (self.finished and opening.have != received):
+            raise precondition(f"the client holds {opening.have} replies, but {received} parts have arrived")
 
     def _dismiss(self, refusal: RefusedError) -> None:
         if self._ending is not None and not self._ending.done():
@@ -136,7 +112,7 @@ class HostedSession:
             kept = await self._run(arrived)
         finally:
             self._running.clear()
-            self._settle(arrived.planned, kept)
+            self.window.settle(message.number, kept)
         return kept.packed if kept is not None else None
 
     def queue(self, message: Message) -> None:
@@ -149,8 +125,8 @@ class HostedSession:
 
         None if the session failed over it.
         """
-        kept = await asyncio.shield(self._answer(number))
-        self._told = max(self._told, number + 1)
+        kept = await asyncio.shield(self.window.answer(number))
+        self.window.tell(number + 1)
         if kept is None or self.expect.window == 1:
             return kept.packed if kept is not None else None
         return kept.packed.saying(WAITED, max(self._clock() - kept.idle_from, 0.0))
@@ -166,38 +142,9 @@ class HostedSession:
         return task in self._running
 
     def _enter(self, message: Message) -> _Arrived:
-        number, planned = message.number, self._next
-        if self.finished or number != self.received:
-            raise _precondition(f"part {number} came, but part {self.received} is next")
-        if planned is None:
-            raise invalid(f"part {number} came, but the plan has {self.received} parts")
-        if planned.opens:
-            self._open_window(number)
-        self.received += 1
-        self._complete = planned.part.last
-        self._next = next(self._coming, None)
-        self.rows = self._next.rows if self._next is not None else planned.rows
-        self._answer(number)
-        return _Arrived(planned, message, self._clock())
-
-    def _open_window(self, number: int) -> None:
-        if self._told < number and self.expect.window > 1:
-            raise _precondition(
-                f"part {number} came before the reply to part {self._told} was sent, but no more than the "
-                f"{number - self._first} parts of the mini-batch before it may be on their way at once"
-            )
-        for known in range(self._first, number):
-            del self._answers[known]
-        self._first = number
-
-    def _answer(self, number: int) -> _Answer:
-        if number not in self._answers:
-            self._answers[number] = asyncio.get_running_loop().create_future()
-        return self._answers[number]
-
-    def _settle(self, planned: Planned, kept: _Kept | None) -> None:
-        self.answered += kept is not None
-        self._answers[planned.part.number].set_result(kept)
+        if self.finished:
+            raise precondition(f"part {message.number} came, but the client has said that it is done")
+        return _Arrived(self.window.enter(message.number), message, self._clock())
 
     def _hand_in(self) -> None:
         """Have the next parts run that wait, in order."""
@@ -206,25 +153,25 @@ class HostedSession:
             task = asyncio.create_task(self._run(arrived))
             self._running.append(task)
             # Not at the end of the coroutine, which a task that is cancelled early never comes to.
-            task.add_done_callback(partial(self._after, arrived.planned))
+            task.add_done_callback(partial(self._after, arrived.message.number))
 
-    def _after(self, planned: Planned, task: "asyncio.Task[_Kept | None]") -> None:
+    def _after(self, number: int, task: "asyncio.Task[Kept | None]") -> None:
         self._running.remove(task)
-        self._settle(planned, None if task.cancelled() else task.result())
+        self.window.settle(number, None if task.cancelled() else task.result())
         self._hand_in()
 
-    async def _run(self, arrived: _Arrived) -> _Kept | None:
+    async def _run(self, arrived: _Arrived) -> Kept | None:
         planned, message, since = arrived
-        number = planned.part.number
         self.do_the_rest()
         try:
             computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
             self.fail(refusal)
             return None
-        if number > self._first:
-            # A codec may be done sooner with this one; replies count in order.
-            await asyncio.shield(self._answers[number - 1])
+        before = self.window.before(message.number)
+        if before is not None:
+            # A codec may be done sooner with this part; replies count in order.
+            await asyncio.shield(before)
         self.do_the_rest()
         self._count(
             parts=1,
@@ -235,7 +182,7 @@ class HostedSession:
         )
         self.seconds["server"] += computed.seconds
         self._rest = computed.rest
-        return _Kept(computed.packed, since + computed.seconds)
+        return Kept(computed.packed, since + computed.seconds)
 
     def _count(self, **more: int) -> None:
         for name, count in more.items():
@@ -245,14 +192,15 @@ class HostedSession:
 
     def finish(self, parts: int) -> None:
         """The client says it is done; said twice, it is done once."""
-        if parts != self.received:
-            raise _precondition(f"the client counts {parts} parts, but {self.received} have arrived")
-        if self.answered != self.received:
-            raise _precondition(
-                f"the client is done before part {self.answered} was answered: take all replies first"
+        window = self.window
+        if parts != window.received:
+            raise precondition(f"the client counts {parts} parts, but {window.received} have arrived")
+        if window.answered != parts:
+            raise precondition(
+                f"the client is done before part {window.answered} was answered: take all replies first"
             )
-        if not self._complete:
-            raise _precondition(f"the client is done after part {parts - 1}, in the middle of a mini-batch")
+        if not window.complete:
+            raise precondition(f"the client is done after part {parts - 1}, in the middle of a mini-batch")
         if not self.finished:
             self.do_the_rest()
             self.finished = True
@@ -275,16 +223,14 @@ class HostedSession:
     def _end(self) -> None:
         self._timer.cancel()
         while self._waiting:
-            self._settle(self._waiting.popleft().planned, None)
+            self.window.settle(self._waiting.popleft().message.number, None)
         for task in self._running:
             if task is not asyncio.current_task():
                 task.cancel()
         self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
-        for number in range(self._first, self.received):
-            await asyncio.shield(self._answers[number])
-        self._answers.clear()
+        await self.window.settled()
         try:
             await self._trainer.closed(self.session, self.record())
         except Exception:
@@ -320,7 +266,3 @@ def _this_task() -> "asyncio.Task[Any]":
 
 def _denied(reason: str) -> RefusedError:
     return RefusedError(Status.PERMISSION_DENIED, reason)
-
-
-def _precondition(reason: str) -> RefusedError:
-    return RefusedError(Status.FAILED_PRECONDITION, reason)

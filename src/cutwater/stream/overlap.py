@@ -4,9 +4,9 @@ Two threads do it, over gRPC's public interface: one sends, one receives and con
 thread that trains only hands parts over and takes replies. At most the parts of one mini-batch are kept for a
 resend, and at most as many replies wait to be taken: nobody may hand over more (see ``client``).
 
-An emulated link is a function for each direction, which says when bytes that were ready at one time are there:
-the sender hands a part to the real network not before that, and a reply is not given out before. Neither
-keeps the next message from being on its way, so that a link may carry one while others are delayed behind it.
+An emulated link is a function for each direction, which says when bytes that were ready at one time are
+there: the sender hands a part to the real network not before that, and a reply is not given out before.
+Neither keeps the next message from being on its way: a link may carry one while others are yet to arrive.
 """
 
 import threading

@@ -67,10 +67,10 @@ class StepTrainer(Protocol):
     async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         """Forward and backward, and after the last part of a mini-batch the update (eqs. (6), (7)).
 
-        Blocking work belongs into a queue, not here. Called once for each part, in order; where parts overlap,
-        perhaps before the one before has returned, which is to be done first all the same. The smashed
-        tensors require gradients where they are expected. They may be kept, but not written to: they lie in
-        what arrived.
+        Blocking work belongs into a queue, not here. Called once for each part, in order; where parts
+        overlap, perhaps before the one before has returned, which is to be done first all the same. The
+        smashed tensors require gradients where they are expected. They may be kept, but not written to: they
+        lie in what arrived.
         """
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:

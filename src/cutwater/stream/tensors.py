@@ -80,8 +80,8 @@ class TensorSpec:
         size = coder.codec.size(self.shape).bits(rows) // 8
         if not 0 < size < 2**32:
             raise EngineError(
-                f"tensor {self.name!r} of {rows} samples takes {size} bytes by codec {coder.codec.name!r}, but 1 "
-                f"to {2**32 - 1} can be sent: use another codec, or more micro_batches"
+                f"tensor {self.name!r} of {rows} samples takes {size} bytes by codec {coder.codec.name!r}, "
+                f"but 1 to {2**32 - 1} can be sent: use another codec, or more micro_batches"
             )
         return Form(self.name, torch.uint8, (size,), None, coder.codec.name, coder.codec.at_most)
 
