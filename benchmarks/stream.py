@@ -55,8 +55,10 @@ from cutwater.stream.ticket import Ticket, opening
 from cutwater.stream.tls import Certificate
 from cutwater.train.step import (
     ClientSide,
+    Part,
     Reply,
     ServerSide,
+    ServerStages,
     backward_in_one_go,
     optimizer_factory,
     train_step,
@@ -79,6 +81,8 @@ SESSIONS = 64
 SESSION_BYTES = 256 * 1024
 """Smashed data of a step of each."""
 ROWS = 16
+STEPS = 1 << 12
+"""More than any session takes."""
 SMASHED = (ROWS, 16, 32, 32)
 """1 MiB, of the model that is split."""
 AHEAD = 3
@@ -91,7 +95,9 @@ BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_l
 def expectation(kind: str, size: int) -> Expectation:
     """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
     shape = SMASHED if kind in MODELS else (ROWS, size // 4 // ROWS)
-    like = Expectation.like([torch.empty(shape)], torch.zeros(ROWS).long(), steps=1 << 20, classes=10)
+    like = Expectation.like(
+        [torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10
+    )
     return replace(like, gradients=()) if kind == "ahead" else like
 
 
@@ -136,11 +142,11 @@ class Halves:
         self.sides = {model: AnswerFirst(server_side(model)) for model in MODELS}
         self.gradients: dict[torch.Size, torch.Tensor] = {}
 
-    async def step(self, session: Any, number: int, smashed: Any, labels: Any) -> StepResult:
+    async def step(self, session: Any, part: Part, smashed: Any, labels: Any) -> StepResult:
         """A step of either kind."""
         if session.run in MODELS:
             side = self.sides[session.run]
-            work = partial(self._differentiate, side, number, smashed, labels)
+            work = partial(self._differentiate, side, part, smashed, labels)
             reply = await self.lane.run(work, 1e6)
             return StepResult(reply.gradients, reply.loss, rest=partial(side.update_in, self.lane))
         if not smashed[0].requires_grad:
@@ -148,8 +154,8 @@ class Halves:
         shape = smashed[0].shape
         return StepResult((self.gradients.setdefault(shape, torch.zeros(shape)),), 0.0)
 
-    def _differentiate(self, side: AnswerFirst, number: int, smashed: Any, labels: Any) -> Reply:
-        return side.differentiate(number, smashed, labels, alone=self.lane.alone)
+    def _differentiate(self, side: AnswerFirst, part: Part, smashed: Any, labels: Any) -> Reply:
+        return side.differentiate(part, smashed, labels, alone=self.lane.alone)
 
     async def closed(self, session: Any, record: Any) -> None:
         """Nothing to give up."""
@@ -179,7 +185,7 @@ def half_step(side: ServerSide, number: int, message: bytes) -> bytes:
     """Raw smashed data and labels in, raw gradients out."""
     smashed = floats(message, end=MIB).requires_grad_()
     labels = torch.from_numpy(np.frombuffer(message, np.int64, offset=MIB))
-    return side.differentiate(number, (smashed,), labels).gradients[0].numpy().tobytes()
+    return side.differentiate(Part(number), (smashed,), labels).gradients[0].numpy().tobytes()
 
 
 def serve_bare() -> None:
@@ -274,12 +280,15 @@ class Bare:
         self.channel.close()
 
 
-class ByHand(Bare):
+class ByHand(Bare, ServerStages):
     """The server's half over bare gRPC, as :func:`train_step` calls it."""
 
-    def step(self, step: int, smashed: tuple[torch.Tensor, ...], labels: torch.Tensor) -> Reply:
-        """Raw bytes there and back."""
+    def send(self, part: Part, smashed: tuple[torch.Tensor, ...], labels: torch.Tensor) -> None:
+        """Raw bytes there."""
         self.outbox.put(b"".join((smashed[0].detach().numpy().data.cast("B"), labels.numpy().tobytes())))
+
+    def receive(self) -> Reply:
+        """And back."""
         return Reply((floats(next(self.call)),), 0.0)
 
 
@@ -327,7 +336,8 @@ class Ahead:
         expect = expectation("ahead", size)
         proof = opening(ticket, "k", secrets.token_bytes(16), 1, 0)
         self.connection = connect(ticket, Limits(), proof, 600.0)
-        self.packer, self.assembler = Packer(expect.at_server()), Assembler(expect.at_client(ROWS))
+        self.packer, self.assembler = Packer(expect.at_server), Assembler(expect.at_client)
+        self.assembler.expect(ROWS)
         labels = torch.zeros(ROWS).long()
         self.tensors = [(torch.randn(ROWS, size // 4 // ROWS), labels) for _ in range(DISTINCT)]
         self.number = 0
@@ -338,7 +348,7 @@ class Ahead:
         for number in range(count + AHEAD):
             if number < count:
                 tensors = self.tensors[number % DISTINCT]
-                self.connection.send(self.packer.pack(FrameKind.STEP, self.number, tensors))
+                self.connection.send(self.packer.pack(FrameKind.PART, self.number, tensors, rows=ROWS))
                 self.number += 1
             if number >= AHEAD:
                 self.connection.receive(self.assembler)
@@ -514,7 +524,7 @@ def answers(quick: bool, verdict: Verdicts) -> None:
 
         backward = in_two_parts if first else backward_in_one_go
         batch = (smashed.clone().requires_grad_(),)
-        answered = timed(partial(side.differentiate, number, batch, labels, backward))
+        answered = timed(partial(side.differentiate, Part(number), batch, labels, backward))
         later = sum(timed(rest) for rest in rests if rest is not None) + timed(side.update)
         ways[first].append((answered, answered + later))
     plain, first_ = ([1e3 * median(each) for each in zip(*ways[way], strict=True)] for way in (False, True))

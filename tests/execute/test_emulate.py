@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutwater.execute.emulate import EmulatedDevice, Meter, Pacer
+from cutwater.execute.emulate import EmulatedDevice, LinkWay, Meter, Pacer
 from cutwater.federate.conditions import Condition
 
 
@@ -43,7 +43,7 @@ def test_a_device_takes_flops_over_its_compute_and_bits_over_its_rates():
     device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
-    meter.rows = 10
+    meter.begin(10)
     with meter.watch("client_forward"):
         clock.now += 0.02
     with meter.watch("client_backward"):
@@ -62,3 +62,58 @@ def test_without_a_device_nothing_sleeps_and_real_seconds_are_kept():
         clock.now += 0.5
     meter.carry("gradient_download", 10**9, up=False, taken=0.25)
     assert dict(meter.seconds) == {"client_forward": 0.5, "gradient_download": 0.25}
+
+
+def test_a_device_takes_the_flops_of_each_part_whatever_their_order():
+    clock = Clock()
+    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
+    meter = Meter(device, clock)
+    meter._pacer = Pacer(clock, clock.sleep)
+    meter.micro_batches = 3
+    for _ in range(2):
+        meter.begin(10)
+        for seconds in (0.04, 0.03, 0.03):
+            began = clock.now
+            with meter.watch("client_forward"):
+                pass
+            assert clock.now - began == pytest.approx(seconds)
+        for seconds in (0.08, 0.06, 0.06):
+            began = clock.now
+            with meter.watch("client_backward"):
+                pass
+            assert clock.now - began == pytest.approx(seconds)
+    assert meter.seconds == pytest.approx({"client_forward": 0.2, "client_backward": 0.4})
+
+
+def test_steps_are_what_passes_while_a_mini_batch_is_worked_on():
+    clock = Clock()
+    meter = Meter(clock=clock)
+
+    def loading():
+        for place in range(3):
+            clock.now += 10.0
+            yield place
+
+    for place in meter.timed(loading()):
+        clock.now += place + 1.0
+    assert meter.seconds["steps"] == 6.0
+
+
+def test_in_turn_a_round_trip_is_a_pause_for_parts_and_none_for_the_model():
+    clock = Clock()
+    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=8e3), forward=1.0, backward=1.0, rtt=1.0)
+    meter = Meter(device, clock)
+    meter._pacer = Pacer(clock, clock.sleep)
+    for phase in ("model_download", "smashed_upload", "gradient_download"):
+        meter.carry(phase, 1000, up=phase == "smashed_upload")
+    assert meter.seconds == pytest.approx(
+        {"model_download": 1.0, "smashed_upload": 1.5, "gradient_download": 1.5}
+    )
+
+
+def test_a_link_carries_one_message_at_a_time_and_its_way_occupies_nobody():
+    way = LinkWay(rate=8e3, rtt=4.0)
+    assert [way(1000, 0.0) for _ in range(3)] == [3.0, 4.0, 5.0]
+    assert way(1000, 10.0) == 13.0
+    assert way(0, 10.5) == 13.0, "what has no bytes waits its turn all the same"
+    assert way.busy == 4.0

@@ -17,6 +17,7 @@ import grpc
 import torch
 from torch import Tensor
 
+from cutwater.stream.client import StreamClient
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import METHOD, Limits
@@ -24,7 +25,7 @@ from cutwater.stream.messages import Packer
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.stream.ticket import Ticket, opening
-from cutwater.train.step import Tensors
+from cutwater.train.step import Part, Tensors
 
 FUZZ = int(os.environ.get("CUTWATER_FUZZ", "20000"))
 """How many broken frames are tried; a million takes some minutes."""
@@ -38,8 +39,8 @@ def example(rows: int = 4, width: int = 8) -> tuple[Tensors, Tensor]:
     return (smashed,), torch.randint(0, 10, (rows,), generator=generator)
 
 
-def expected(rows: int = 4, width: int = 8, steps: int = 100) -> Expectation:
-    return Expectation.like(*example(rows, width), steps=steps, classes=10)
+def expected(rows: int = 4, width: int = 8, steps: int = 100, **more: Any) -> Expectation:
+    return Expectation.like(*example(rows, width), batches=[rows] * steps, classes=10, **more)
 
 
 class Echo:
@@ -49,9 +50,9 @@ class Echo:
         self.steps: list[tuple[str, int]] = []
         self.closes: list[SessionRecord] = []
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        self.steps.append((session.client, number))
-        return StepResult(tuple(t.detach().clone() for t in smashed if t.requires_grad), float(number))
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
+        self.steps.append((session.client, part.number))
+        return StepResult(tuple(t.detach().clone() for t in smashed if t.requires_grad), float(part.number))
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.closes.append(record)
@@ -64,10 +65,10 @@ class Thorough(Echo):
         super().__init__()
         self.order: list[str] = []
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        self.order.append(f"step {number}")
-        result = await super().step(session, number, smashed, labels)
-        return replace(result, rest=lambda: self.order.append(f"rest of {number}"))
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
+        self.order.append(f"step {part.number}")
+        result = await super().step(session, part, smashed, labels)
+        return replace(result, rest=lambda: self.order.append(f"rest of {part.number}"))
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.order.append("closed")
@@ -80,12 +81,14 @@ class Slow(Echo):
     def __init__(self) -> None:
         super().__init__()
         self.begun, self.go = threading.Event(), threading.Event()
+        self._in_order = asyncio.Lock()
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         self.begun.set()
-        while not self.go.is_set():
-            await asyncio.sleep(0.005)
-        return await super().step(session, number, smashed, labels)
+        async with self._in_order:
+            while not self.go.is_set():
+                await asyncio.sleep(0.005)
+        return await super().step(session, part, smashed, labels)
 
 
 def issue(server: StreamServer, expect: Expectation, client: str = "k1", **more: Any) -> Ticket:
@@ -141,8 +144,10 @@ class Raw:
 def step_frames(
     expect: Expectation, step: int, smashed: Tensors, labels: Tensor, size: int = 1 << 20
 ) -> list[bytes]:
-    """The frames of a step, as a well-behaved client would send them."""
-    return list(Packer(expect.at_server()).pack(FrameKind.STEP, step, (*smashed, labels)).frames(size))
+    """The frames of a part, as a client would send them that believes in this expectation."""
+    tensors = (*expect.up.encode(step, smashed), labels)
+    packed = Packer(expect.at_server).pack(FrameKind.PART, step, tensors, rows=len(labels))
+    return list(packed.frames(size))
 
 
 class Proxy:
@@ -272,3 +277,8 @@ def in_a_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[obje
     thread = threading.Thread(target=guarded)
     thread.start()
     return thread, out
+
+
+def client_of(ticket: Ticket, expect: Expectation, client: str = "k1", **how: Any) -> StreamClient:
+    """A client for tests of overlapped sessions, which connect in one way only."""
+    return StreamClient(ticket, expect, client=client, **how)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutwater.serve.answer_first import AnswerFirst
-from cutwater.train.step import ServerSide, backward_in_one_go, optimizer_factory
+from cutwater.train.step import Part, ServerSide, backward_in_one_go, optimizer_factory
 
 
 class Timed(ServerSide):
@@ -21,11 +21,11 @@ class Timed(ServerSide):
         self.now = 0.0
         self.ways: list[bool] = []
 
-    def differentiate(self, step, smashed, labels, backward=backward_in_one_go):
+    def differentiate(self, part, smashed, labels, backward=backward_in_one_go):
         first = backward is not backward_in_one_go
         self.now += self.seconds[first]
         self.ways.append(first)
-        return super().differentiate(step, smashed, labels, backward)
+        return super().differentiate(part, smashed, labels, backward)
 
     def update(self) -> None:
         taken = self.rest if self.ways[-1] else 0.25
@@ -42,7 +42,7 @@ def steps(server, count=32, alone=lambda step: True):
     for step in range(count):
         smashed = torch.randn(4, 2, 4, 4, generator=random).requires_grad_()
         labels = torch.randint(0, 4, (4,), generator=random)
-        replies.append(prompt.differentiate(step, (smashed,), labels, alone=alone(step)))
+        replies.append(prompt.differentiate(Part(step), (smashed,), labels, alone=alone(step)))
         prompt.update()
     return replies
 
@@ -74,7 +74,7 @@ def test_a_change_is_noticed():
     for step in range(120):
         if step == 32:
             server.seconds[True] = 1.0
-        prompt.differentiate(step, (smashed,), labels, alone=True)
+        prompt.differentiate(Part(step), (smashed,), labels, alone=True)
         prompt.update()
     late = server.ways[-16:]
     assert late.count(True) == 15
@@ -102,27 +102,50 @@ def test_the_bits_are_those_of_a_plain_half(period):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("completed", [lambda number: True, lambda number: False, lambda number: number % 3])
+def test_parts_add_up_in_order_whoever_completes_them(completed):
+    """After the answer or, handed in before that was out, by the next part; one update for three of them."""
+    server, plain = Timed(), Timed()
+    prompt = AnswerFirst(server, clock=lambda: server.now)
+    random = torch.Generator().manual_seed(2)
+    for number in range(30):
+        part = Part(number, 1 / 3, number % 3 == 2)
+        smashed = torch.randn(4, 2, 4, 4, generator=random)
+        labels = torch.randint(0, 4, (4,), generator=random)
+        reply = prompt.differentiate(part, (smashed.clone().requires_grad_(),), labels, alone=True)
+        if completed(number):
+            prompt.update()
+        plain.send(part, (smashed.requires_grad_(),), labels)
+        wanted = plain.receive()
+        assert reply.loss == wanted.loss
+        assert torch.equal(reply.gradients[0], wanted.gradients[0])
+    prompt.update()
+    assert any(server.ways)
+    for one, other in zip(server.half.parameters(), plain.half.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_graph_is_held_between_answer_and_update_only_and_by_one_session_at_a_time():
     holders = set()
     one, other = (AnswerFirst(Timed(), holders) for _ in range(2))
     smashed, labels = torch.randn(4, 2, 4, 4).requires_grad_(), torch.zeros(4).long()
     for each in (one, other):
-        each.differentiate(0, (smashed,), labels, alone=True)
+        each.differentiate(Part(0), (smashed,), labels, alone=True)
         assert not each.holds_graph, "the first step is done in one go"
         each.update()
-    one.differentiate(1, (smashed,), labels, alone=True)
-    other.differentiate(1, (smashed,), labels, alone=True)
+    one.differentiate(Part(1), (smashed,), labels, alone=True)
+    other.differentiate(Part(1), (smashed,), labels, alone=True)
     assert (one.holds_graph, other.holds_graph) == (True, False)
     one.update()
     assert not holders
     other.update()
-    other.differentiate(2, (smashed,), labels, alone=True)
+    other.differentiate(Part(2), (smashed,), labels, alone=True)
     assert other.holds_graph
     other.give_up()
     assert not holders, "a session that is over holds nothing"
-    one.differentiate(2, (smashed,), labels, alone=True)
+    one.differentiate(Part(2), (smashed,), labels, alone=True)
     one.update()
     one.give_up()
-    one.differentiate(3, (smashed,), labels, alone=True)
+    one.differentiate(Part(3), (smashed,), labels, alone=True)
     assert one.side.ways[-1]
     assert not holders, "nor does one that ended while its step was computed"

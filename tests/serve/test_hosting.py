@@ -19,7 +19,7 @@ from cutwater.serve.shares import Lane
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord
 from cutwater.train.session import Task
-from cutwater.train.step import ServerSide
+from cutwater.train.step import Part, ServerSide
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,9 @@ def task(number, cut=2):
 
 
 def record(of, failure=None):
-    return SessionRecord(of, 1, 16, 0, 0, 1, {}, failure)
+    counts = {"parts": 1, "steps": 1, "samples": 16, "openings": 1}
+    nothing = dict.fromkeys(("tensors_up", "tensors_down", "bytes_up", "bytes_down"), 0)
+    return SessionRecord(session=of, **counts, **nothing, seconds={}, failure=failure)
 
 
 def smashed_of(study, cut=2):
@@ -55,7 +57,7 @@ def smashed_of(study, cut=2):
 
 def step(hosting, of, number, smashed, labels):
     """A step and, its gradients being out, its rest, as the stream would have it."""
-    result = own_loop.run(hosting.step(of, number, smashed, labels))
+    result = own_loop.run(hosting.step(of, Part(number), smashed, labels))
     if result.rest is not None:
         result.rest()
     return result
@@ -105,7 +107,7 @@ def test_a_session_that_failed_leaves_nothing(study, hosting):
 def test_a_session_that_nobody_expects_is_refused(study, hosting):
     smashed, labels = smashed_of(study)
     with pytest.raises(EngineError, match="no session here"):
-        own_loop.run(hosting.step(session(5), 0, smashed, labels))
+        own_loop.run(hosting.step(session(5), Part(0), smashed, labels))
 
 
 def test_sessions_train_copies_and_never_the_model_itself(study, hosting):
@@ -143,7 +145,7 @@ def test_a_session_alone_is_answered_first_and_comes_to_the_same_weights(study, 
     hosting.expect("s1", task(1), 1e6, study.initial)
     held = []
     for number in range(6):
-        result = own_loop.run(hosting.step(session(1), number, smashed, labels))
+        result = own_loop.run(hosting.step(session(1), Part(number), smashed, labels))
         held.append(holds_graph(hosting, session(1)))
         result.rest()
         own_loop.run(hosting._sessions["s1"].first.updated())
@@ -164,7 +166,7 @@ def test_switched_off_nothing_of_it_runs_and_the_weights_are_the_same(study, mon
     try:
         hosting.expect("s1", task(1), 1e6, study.initial)
         for number in range(6):
-            assert own_loop.run(hosting.step(session(1), number, smashed, labels)).rest is None
+            assert own_loop.run(hosting.step(session(1), Part(number), smashed, labels)).rest is None
         own_loop.run(hosting.closed(session(1), record(session(1))))
         trained = hosting.collect("s1")
     finally:
@@ -190,7 +192,7 @@ def test_whatever_thread_it_is_done_in_the_rest_uses_no_others(study, hosting, m
         result.rest()
 
     for number in range(4):
-        result = own_loop.run(hosting.step(session(1), number, smashed, labels))
+        result = own_loop.run(hosting.step(session(1), Part(number), smashed, labels))
         elsewhere = threading.Thread(target=rest, args=(result,))
         elsewhere.start()
         elsewhere.join()
@@ -207,7 +209,7 @@ def test_one_session_at_a_time_keeps_the_memory_of_a_step(study, hosting):
         hosting.expect(each.id, task(number), 1e6, study.initial)
         step(hosting, each, 0, smashed, labels)
         # Its client takes no answers from now on, so the rest has to wait.
-        rests.append(own_loop.run(hosting.step(each, 1, smashed, labels)).rest)
+        rests.append(own_loop.run(hosting.step(each, Part(1), smashed, labels)).rest)
     assert [holds_graph(hosting, each) for each in sessions] == [True, False, False, False]
     rests[0]()
     own_loop.run(hosting._sessions["s0"].first.updated())
@@ -220,7 +222,7 @@ def test_sessions_that_take_turns_are_served_in_one_go(study, hosting):
         hosting.expect(f"s{number}", task(number), 1e6, study.initial)
     for number in range(4):
         for each in (session(1), session(2)):
-            result = own_loop.run(hosting.step(each, number, smashed, labels))
+            result = own_loop.run(hosting.step(each, Part(number), smashed, labels))
             assert not holds_graph(hosting, each)
             result.rest()
 
@@ -240,7 +242,7 @@ def test_a_session_that_ends_with_its_rest_undone_is_in_nobodys_way(study, hosti
     for number in (1, 2):
         hosting.expect(f"s{number}", task(number), 1e6, study.initial)
         step(hosting, session(number), 0, smashed, labels)
-        own_loop.run(hosting.step(session(number), 1, smashed, labels))
+        own_loop.run(hosting.step(session(number), Part(1), smashed, labels))
         assert holds_graph(hosting, session(number))
         gone = record(session(number), RefusedError(Status.ABORTED, "gone"))
         own_loop.run(hosting.closed(session(number), gone))
@@ -290,7 +292,7 @@ def test_an_update_that_fails_fails_its_session(study, hosting, monkeypatch, end
     hosting.expect("s1", task(1), 1e6, study.initial)
     step(hosting, session(1), 0, smashed, labels)
     doing = {
-        "step": lambda: hosting.step(session(1), 1, smashed, labels),
+        "step": lambda: hosting.step(session(1), Part(1), smashed, labels),
         "closed": lambda: hosting.closed(session(1), record(session(1))),
     }
     with pytest.raises(EngineError, match="out of memory"):

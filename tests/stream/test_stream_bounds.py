@@ -174,6 +174,6 @@ def test_sessions_leave_no_threads_and_no_descriptors_behind() -> None:
 
 
 def test_an_expectation_bounds_a_message_exactly() -> None:
-    expect = Expectation.like([torch.zeros(2, 16)], torch.zeros(2).long(), steps=1)
-    gates = expect.at_server()
+    expect = Expectation.like([torch.zeros(2, 16)], torch.zeros(2).long(), batches=[2])
+    gates = expect.at_server(2)
     assert max(gate.most for gate in gates.values()) == 2 * 16 * 4 + 2 * 8

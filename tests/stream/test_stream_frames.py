@@ -21,10 +21,10 @@ FRAMES = st.builds(
 @settings(deadline=None)
 @given(st.sampled_from(FrameKind), U64, U64, U64, st.binary(max_size=40), st.lists(st.binary(max_size=90)))
 def test_a_frame_comes_out_as_it_was_sealed(
-    kind: FrameKind, step: int, total: int, offset: int, head: bytes, parts: list[bytes]
+    kind: FrameKind, number: int, total: int, offset: int, head: bytes, parts: list[bytes]
 ) -> None:
-    frame = unseal(seal(kind, step, total, offset, head, parts))
-    assert (frame.kind, frame.step, frame.total, frame.offset) == (kind, step, total, offset)
+    frame = unseal(seal(kind, number, total, offset, head, parts))
+    assert (frame.kind, frame.number, frame.total, frame.offset) == (kind, number, total, offset)
     assert (bytes(frame.head), bytes(frame.part)) == (head, b"".join(parts))
 
 
@@ -38,7 +38,7 @@ def test_a_truncated_frame_is_refused(frame: bytes, data: st.DataObject) -> None
 
 
 def test_every_single_flipped_bit_is_found() -> None:
-    frame = seal(FrameKind.STEP, 5, 64, 0, b"head", [b"some payload", b"more of it"])
+    frame = seal(FrameKind.PART, 5, 64, 0, b"head", [b"some payload", b"more of it"])
     for bit in range(8 * len(frame)):
         broken = bytearray(frame)
         broken[bit // 8] ^= 1 << bit % 8
@@ -51,7 +51,7 @@ def test_every_single_flipped_bit_is_found() -> None:
 @given(st.binary(max_size=200))
 @case(b"")
 @case(b"CUTW")
-@case(b"CUTW\x01" + bytes(100))
+@case(b"CUTW\x02" + bytes(100))
 def test_bytes_that_nobody_sealed_are_refused(noise: bytes) -> None:
     with pytest.raises(RefusedError):
         unseal(noise)
@@ -101,9 +101,9 @@ def _break(rng: random.Random, whole: list[bytes]) -> bytes:
 
 
 def test_another_version_is_refused_by_name() -> None:
-    frame = bytearray(seal(FrameKind.STEP, 0, 0, 0, b"", []))
+    frame = bytearray(seal(FrameKind.PART, 0, 0, 0, b"", []))
     frame[4] = 9
-    with pytest.raises(RefusedError, match="version 9, but this release speaks 1"):
+    with pytest.raises(RefusedError, match="version 9, but this release speaks 2"):
         unseal(bytes(frame))
 
 
@@ -119,7 +119,7 @@ def test_compressed_bytes_are_refused_without_inflating_them(wbits: int) -> None
 def test_a_head_that_is_longer_than_its_frame_is_refused() -> None:
     import xxhash
 
-    first = b"CUTW\x01\x02" + MAX_HEAD.to_bytes(2, "little")
+    first = b"CUTW\x02\x02" + MAX_HEAD.to_bytes(2, "little")
     rest = bytes(PREFIX - 16)
     checksum = xxhash.xxh3_64_intdigest(rest, int.from_bytes(first, "little"))
     with pytest.raises(RefusedError, match="a head ends within its frame"):

@@ -29,6 +29,13 @@ def deliver(assembler: Assembler, frames: list[bytes]) -> Message:
     return last
 
 
+def assembler_of(expect: Expectation, **how: Any) -> Assembler:
+    """The server's, for the first part of a session."""
+    assembler = Assembler(expect.at_server, **how)
+    assembler.expect(expect.batches[0])
+    return assembler
+
+
 def tensor(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> Tensor:
     raw = torch.randint(0, 100, shape, generator=torch.Generator().manual_seed(seed))
     return (
@@ -49,8 +56,8 @@ def test_tensors_of_every_type_and_shape_arrive_bit_for_bit(
 ) -> None:
     tensors = [tensor(dtype, (rows, *shape), seed) for seed, (dtype, shape) in enumerate(kinds)]
     labels = torch.arange(rows)
-    expect = Expectation.like(tensors, labels, steps=1)
-    message = deliver(Assembler(expect.at_server()), step_frames(expect, 0, tuple(tensors), labels, size))
+    expect = Expectation.like(tensors, labels, batches=[rows])
+    message = deliver(assembler_of(expect), step_frames(expect, 0, tuple(tensors), labels, size))
     for sent, got in zip((*tensors, labels), message.tensors, strict=True):
         assert got.dtype is sent.dtype
         assert torch.equal(got, sent)
@@ -70,16 +77,16 @@ def test_tensors_of_every_type_and_shape_arrive_bit_for_bit(
 )
 def test_a_tensor_that_is_not_plain_memory_arrives_as_it_reads(odd: Tensor) -> None:
     labels = torch.arange(4)
-    expect = Expectation.like([odd], labels, steps=1)
-    message = deliver(Assembler(expect.at_server()), step_frames(expect, 0, (odd,), labels))
+    expect = Expectation.like([odd], labels, batches=[4])
+    message = deliver(assembler_of(expect), step_frames(expect, 0, (odd,), labels))
     assert torch.equal(message.tensors[0], odd)
 
 
 def test_a_tensor_that_lies_in_pieces_is_sent_as_it_reads() -> None:
     (smashed,), labels = example(8, 8)
     strided = smashed.t().t()[:, ::2].t().t()
-    expect = Expectation.like([strided], labels, steps=1)
-    message = deliver(Assembler(expect.at_server()), step_frames(expect, 0, (strided,), labels))
+    expect = Expectation.like([strided], labels, batches=[8])
+    message = deliver(assembler_of(expect), step_frames(expect, 0, (strided,), labels))
     assert torch.equal(message.tensors[0], strided)
 
 
@@ -97,25 +104,28 @@ def test_an_outline_is_read_only_as_it_would_be_written(name_length: int, scalar
 def test_scalars_arrive_exactly() -> None:
     expect = expected()
     scalars = {"loss": 0.1 + 0.2, "server_seconds": 1e-300}
-    frames = list(Packer(expect.at_client()).pack(FrameKind.REPLY, 7, example()[0], scalars).frames(64))
-    message = deliver(Assembler(expect.at_client()), frames)
-    assert (message.kind, message.step, message.scalars) == (FrameKind.REPLY, 7, scalars)
+    packed = Packer(expect.at_client).pack(FrameKind.REPLY, 7, example()[0], scalars, rows=4)
+    assembler = Assembler(expect.at_client)
+    assembler.expect(4)
+    message = deliver(assembler, list(packed.frames(64)))
+    assert (message.kind, message.number, message.scalars) == (FrameKind.REPLY, 7, scalars)
 
 
 def test_a_power_of_two_of_smashed_data_and_its_labels_are_one_frame() -> None:
     smashed, labels = (torch.zeros(64, 4096),), torch.zeros(64).long()
-    expect = Expectation.like(smashed, labels, steps=1)
+    expect = Expectation.like(smashed, labels, batches=[64])
     assert len(step_frames(expect, 0, smashed, labels)) == 1
 
 
 def test_memory_is_used_again_once_nobody_holds_it() -> None:
     expect = expected()
-    assembler = Assembler(expect.at_server())
+    assembler = assembler_of(expect)
     frames = step_frames(expect, 0, *example())
     first = deliver(assembler, frames).tensors[0].data_ptr()
     held = deliver(assembler, frames)
     assert held.tensors[0].data_ptr() == first
     before = held.tensors[0].clone()
+    assembler.expect(3)
     other = deliver(assembler, step_frames(expect, 0, *example(3)))
     assert other.tensors[0].data_ptr() != first
     assert torch.equal(held.tensors[0], before)
@@ -131,9 +141,10 @@ def test_room_made_ahead_changes_nothing_that_arrives(
 ) -> None:
     """Whether the next message is like the last or not, and whoever still holds an earlier one."""
     expect = expected()
-    assembler = Assembler(expect.at_server())
+    assembler = assembler_of(expect)
     held: list[tuple[Tensor, Tensor]] = []
     for step, (rows, ahead, hold) in enumerate(messages):
+        assembler.expect(rows)
         if ahead:
             assembler.make_room()
         (smashed,), labels = example(rows)
@@ -147,7 +158,7 @@ def test_room_made_ahead_changes_nothing_that_arrives(
 
 def test_room_made_ahead_is_where_the_next_message_comes_to_lie() -> None:
     expect = expected()
-    assembler = Assembler(expect.at_server())
+    assembler = assembler_of(expect)
     frames = step_frames(expect, 0, *example())
     first = deliver(assembler, frames).tensors[0].data_ptr()
     assembler.make_room()
@@ -163,11 +174,11 @@ def test_a_borrowed_message_of_one_frame_lies_in_its_frame_and_of_several_does_n
     expect, (smashed, labels) = expected(), example()
     (frame,) = step_frames(expect, 0, smashed, labels)
     place = np.frombuffer(frame, np.uint8).__array_interface__["data"][0]
-    borrowed = deliver(Assembler(expect.at_server(), borrow=True), [frame])
+    borrowed = deliver(assembler_of(expect, borrow=True), [frame])
     for sent, got in zip((*smashed, labels), borrowed.tensors, strict=True):
         assert torch.equal(got, sent)
         assert place <= got.data_ptr() < place + len(frame)
-    several = deliver(Assembler(expect.at_server(), borrow=True), step_frames(expect, 0, smashed, labels, 64))
+    several = deliver(assembler_of(expect, borrow=True), step_frames(expect, 0, smashed, labels, 64))
     assert torch.equal(several.tensors[0], smashed[0])
     assert several.tensors[0].data_ptr() % ALIGNMENT == 0
 
@@ -190,7 +201,7 @@ def test_memory_held_by_any_view_is_left_alone() -> None:
     assert not other.ctypes.data <= address < other.ctypes.data + 100
 
 
-EXPECT = Expectation.like([torch.zeros(4, 3, 2)], torch.zeros(4).long(), steps=9, classes=10)
+EXPECT = Expectation.like([torch.zeros(4, 3, 2)], torch.zeros(4).long(), batches=[4] * 9, classes=10)
 
 
 def forged(
@@ -201,7 +212,7 @@ def forged(
     payload = bytes(outline.total) if payload is None else payload
     total = fields.pop("total", len(payload))
     kind, step, offset = (
-        fields.pop(name, default) for name, default in (("kind", FrameKind.STEP), ("step", 0), ("offset", 0))
+        fields.pop(name, default) for name, default in (("kind", FrameKind.PART), ("step", 0), ("offset", 0))
     )
     return seal(kind, step, total, offset, fields.pop("head", outline.head(())), [payload])
 
@@ -212,8 +223,12 @@ SMALL = [("smashed.0", F32, (1, 3, 2)), ("labels", I64, (1,))]
 
 
 def test_what_the_plan_expects_is_accepted() -> None:
-    assert Assembler(EXPECT.at_server()).feed(forged(GOOD)) is not None
-    assert Assembler(EXPECT.at_server()).feed(forged(SMALL)) is not None
+    assembler = assembler_of(EXPECT)
+    assert assembler.feed(forged(GOOD)) is not None
+    with pytest.raises(RefusedError, match="has 1 samples, but this part of the mini-batch has 4"):
+        assembler.feed(forged(SMALL))
+    assembler.expect(1)
+    assert assembler.feed(forged(SMALL)) is not None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +247,7 @@ def test_what_the_plan_expects_is_accepted() -> None:
         ([("smashed.0", F32, (4, 2, 3)), GOOD[1]], "shape"),
         ([("smashed.0", F32, (4, 3, 2, 1)), GOOD[1]], "shape"),
         ([("smashed.0", F32, ()), GOOD[1]], "shape"),
-        ([("smashed.0", F32, (0, 3, 2)), ("labels", I64, (0,))], "mini-batch of 0"),
+        ([("smashed.0", F32, (0, 3, 2)), ("labels", I64, (0,))], "has 0 samples"),
         ([("smashed.0", F32, (4, 0, 2)), GOOD[1]], "shape"),
         ([("smashed.0", F32, (1, 3, 2)), GOOD[1]], "the same for all"),
         ([GOOD[0], ("labels", I64, (3,))], "the same for all"),
@@ -242,7 +257,7 @@ def test_what_the_plan_expects_is_accepted() -> None:
 )
 def test_other_names_types_and_shapes_are_refused(heads: list[Any], words: str) -> None:
     with pytest.raises(RefusedError, match=words) as refused:
-        Assembler(EXPECT.at_server()).feed(forged(heads))
+        assembler_of(EXPECT).feed(forged(heads))
     assert refused.value.status is Status.INVALID_ARGUMENT
 
 
@@ -252,7 +267,7 @@ OUTLINE = Outline.of([TensorHead(*head) for head in GOOD], ())
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (forged(SMALL, bytes(150)), "the tensors listed have"),
+        (forged(GOOD, bytes(150)), "the tensors listed have"),
         (forged(GOOD, bytes(10)), "the tensors listed have"),
         (forged(GOOD, bytes(161), total=160), "more than the 160 bytes"),
         (forged(GOOD, offset=5), "begins at byte 5 of the payload, but must at 0"),
@@ -270,7 +285,7 @@ OUTLINE = Outline.of([TensorHead(*head) for head in GOOD], ())
 )
 def test_frames_that_contradict_themselves_are_refused(frame: bytes, words: str) -> None:
     with pytest.raises(RefusedError, match=words) as refused:
-        Assembler(EXPECT.at_server()).feed(frame)
+        assembler_of(EXPECT).feed(frame)
     assert refused.value.status is Status.INVALID_ARGUMENT
 
 
@@ -281,17 +296,17 @@ def test_more_than_the_plan_allows_is_refused_as_too_much() -> None:
         forged([("smashed.0", F32, (5, 3, 2)), ("labels", I64, (5,))]),
     ):
         with pytest.raises(RefusedError, match="the plan allows") as refused:
-            Assembler(EXPECT.at_server()).feed(frame)
+            assembler_of(EXPECT).feed(frame)
         assert refused.value.status is Status.RESOURCE_EXHAUSTED
 
 
 def test_nothing_is_allocated_for_what_is_refused() -> None:
     """The plan allows 64 MiB; what has another shape, but fits these, costs nothing."""
-    wide = Expectation.like([torch.zeros(2, 1).expand(2, 1 << 23)], torch.zeros(2).long(), steps=1)
+    wide = Expectation.like([torch.zeros(2, 1).expand(2, 1 << 23)], torch.zeros(2).long(), batches=[2])
     heads = [("smashed.0", F32, (2, 1 << 22, 2)), ("labels", I64, (2,))]
     outline = Outline.of([TensorHead(*head) for head in heads], ())
-    frame = seal(FrameKind.STEP, 0, outline.total, 0, outline.head(()), [b"x"])
-    assembler = Assembler(wide.at_server())
+    frame = seal(FrameKind.PART, 0, outline.total, 0, outline.head(()), [b"x"])
+    assembler = assembler_of(wide)
     tracemalloc.start()
     try:
         with pytest.raises(RefusedError):
@@ -306,48 +321,57 @@ def test_frames_that_do_not_follow_each_other_are_refused() -> None:
     frames = step_frames(expect, 0, *example(4, 64), size=256)
     other = step_frames(expect, 1, *example(4, 64), size=256)
     for broken in ([frames[0], frames[2]], [frames[0], frames[0]], [frames[0], other[1]], [frames[1]]):
-        assembler = Assembler(expect.at_server())
+        assembler = assembler_of(expect)
         with pytest.raises(RefusedError) as refused:
             deliver(assembler, broken)
         assert refused.value.status is Status.INVALID_ARGUMENT
-    assert deliver(assembler, frames).step == 0, "a refusal leaves nothing behind"
+    assert deliver(assembler, frames).number == 0, "a refusal leaves nothing behind"
 
 
 @pytest.mark.parametrize("label", [-1, 10, 2**40, -(2**63)])
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (300,), (20, 20)])
 def test_labels_out_of_range_are_refused(label: int, shape: tuple[int, ...]) -> None:
     smashed, labels = torch.ones(shape[0], 2), torch.full(shape, 9)
-    expect = Expectation.like([smashed], labels, steps=1, classes=10)
-    assert deliver(Assembler(expect.at_server()), step_frames(expect, 0, (smashed,), labels)).step == 0
+    expect = Expectation.like([smashed], labels, batches=[shape[0]], classes=10)
+    assert deliver(assembler_of(expect), step_frames(expect, 0, (smashed,), labels)).number == 0
     labels.view(-1)[3] = label
     with pytest.raises(RefusedError, match=rf"'labels' holds values.*{label}.* 0 to 9") as refused:
-        deliver(Assembler(expect.at_server()), step_frames(expect, 0, (smashed,), labels))
+        deliver(assembler_of(expect), step_frames(expect, 0, (smashed,), labels))
     assert refused.value.status is Status.INVALID_ARGUMENT
 
 
 def test_booleans_that_are_neither_are_refused() -> None:
-    expect = Expectation.like([torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), steps=1)
+    expect = Expectation.like(
+        [torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), batches=[2]
+    )
     heads = [("smashed.0", F32, (2, 2)), ("smashed.1", torch.bool, (2, 2)), ("labels", I64, (2,))]
     payload = bytearray(Outline.of([TensorHead(*head) for head in heads], ()).total)
-    assert Assembler(expect.at_server()).feed(forged(heads, bytes(payload))) is not None
+    assert assembler_of(expect).feed(forged(heads, bytes(payload))) is not None
     payload[65] = 2
     with pytest.raises(RefusedError, match=r"smashed\.1"):
-        Assembler(expect.at_server()).feed(forged(heads, bytes(payload)))
+        assembler_of(expect).feed(forged(heads, bytes(payload)))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_scalars_that_are_no_numbers_are_refused(value: float) -> None:
-    frames = list(Packer({FrameKind.REPLY: Gate()}).pack(FrameKind.REPLY, 0, (), {"loss": value}).frames(64))
+    def gates(rows: int) -> dict[FrameKind, Gate]:
+        return {FrameKind.REPLY: Gate()}
+
+    frames = list(Packer(gates).pack(FrameKind.REPLY, 0, (), {"loss": value}).frames(64))
+    assembler = Assembler(gates)
+    assembler.expect(1)
     with pytest.raises(RefusedError, match="must be finite"):
-        Assembler({FrameKind.REPLY: Gate()}).feed(frames[0])
+        assembler.feed(frames[0])
 
 
 def test_a_sender_is_held_to_the_plan_too() -> None:
-    packer = Packer(EXPECT.at_server())
+    packer = Packer(EXPECT.at_server)
     with pytest.raises(RefusedError, match="shape"):
-        packer.pack(FrameKind.STEP, 0, (torch.zeros(4, 3, 1), torch.zeros(4).long()))
+        packer.pack(FrameKind.PART, 0, (torch.zeros(4, 3, 1), torch.zeros(4).long()), rows=4)
     with pytest.raises(RefusedError, match="1 tensors are to be sent, but the plan has 2"):
-        packer.pack(FrameKind.STEP, 0, (torch.zeros(4, 3, 2),))
+        packer.pack(FrameKind.PART, 0, (torch.zeros(4, 3, 2),), rows=4)
+    with pytest.raises(RefusedError, match="has 4 samples, but this part of the mini-batch has 3"):
+        packer.pack(FrameKind.PART, 0, (torch.zeros(4, 3, 2), torch.zeros(4).long()), rows=3)
 
 
 def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
@@ -356,7 +380,7 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
     expect = expected(4, 32)
     sent = {seed: example(4, 32) for seed in range(3)}
     runs = {seed: step_frames(expect, seed, *values, size=128) for seed, values in sent.items()}
-    assembler, reasons = Assembler(expect.at_server()), set()
+    assembler, reasons = assembler_of(expect), set()
     for _ in range(max(FUZZ // 20, 200)):
         frames = list(runs[rng.randrange(3)])
         for _ in range(rng.randrange(3)):
@@ -381,7 +405,7 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
                 reasons.add(refused.status)
                 continue
             if message is not None:
-                (smashed,), labels = sent[message.step]
+                (smashed,), labels = sent[message.number]
                 assert torch.equal(message.tensors[0], smashed)
                 assert torch.equal(message.tensors[1], labels)
     assert reasons == {Status.INVALID_ARGUMENT}
@@ -394,9 +418,13 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
         (lambda: TensorSpec("a", torch.complex64, (1,)), "complex64"),
         (lambda: TensorSpec("a", F32, (0,)), "at least 1"),
         (lambda: TensorSpec("a", F32, (1,) * 8), "dimensions"),
-        (lambda: Expectation.like([], torch.zeros(1), steps=1), "at least one smashed"),
-        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), steps=0), "steps is 0"),
-        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), steps=1, batch=-1), "batch is -1"),
+        (lambda: Expectation.like([], torch.zeros(1), batches=[1]), "at least one smashed"),
+        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[]), "batches is 0"),
+        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[2, -1]), "batches is -1"),
+        (
+            lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[1], micro_batches=0),
+            "micro_batches is 0",
+        ),
     ],
 )
 def test_expectations_that_make_no_sense_are_refused_by_name(make: Any, words: str) -> None:
@@ -412,3 +440,20 @@ def test_what_can_be_held_in_references_is_what_python_counts() -> None:
     assert sys.getrefcount(buffer) > before
     del array
     assert sys.getrefcount(buffer) == before
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 9), st.booleans())
+def test_a_plan_lists_the_parts_that_training_makes(
+    batches: list[int], micro_batches: int, overlapped: bool
+) -> None:
+    expect = Expectation.like(*example(), batches=batches, micro_batches=micro_batches, overlapped=overlapped)
+    planned = list(expect.parts())
+    assert [each.part.number for each in planned] == list(range(len(planned)))
+    assert sum(each.rows for each in planned) == sum(batches)
+    assert sum(each.part.weight for each in planned) == pytest.approx(len(batches))
+    assert sum(each.part.last for each in planned) == len(batches)
+    widths, open_ = [], 0
+    for each in planned:
+        open_ = 1 if each.opens else open_ + 1
+        widths.append(open_)
+    assert max(widths) == expect.window == (min(micro_batches, max(batches)) if overlapped else 1)

@@ -35,7 +35,7 @@ from cutwater.stream.service import Service
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.stream.ticket import Claims, TicketKey, opening
 from cutwater.stream.tls import Certificate
-from cutwater.train.step import Tensors
+from cutwater.train.step import Part, Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
 SIZE = (8, 64)
@@ -50,10 +50,10 @@ class Accumulating(Echo):
         self.state = torch.zeros(SIZE)
 
     async def step(
-        self, session: SessionInfo, number: int, smashed: Tensors, labels: torch.Tensor
+        self, session: SessionInfo, part: Part, smashed: Tensors, labels: torch.Tensor
     ) -> StepResult:
-        await super().step(session, number, smashed, labels)
-        self.state = self.state * 1.5 + smashed[0].detach() * (number + 1)
+        await super().step(session, part, smashed, labels)
+        self.state = self.state * 1.5 + smashed[0].detach() * (part.number + 1)
         return StepResult((self.state.clone(),), float(self.state.sum()))
 
 
@@ -250,10 +250,10 @@ def test_what_is_left_of_a_step_is_done_even_if_nobody_sends_its_reply(then: str
 
     async def main() -> None:
         hosted = HostedSession(claims, expected(), half, time.monotonic)
-        await hosted.take(Message(FrameKind.STEP, 0, (torch.zeros(4, 8), labels), {}))
+        await hosted.take(Message(FrameKind.PART, 0, (torch.zeros(4, 8), labels), {}))
         assert half.order == ["step 0"]
         if then == "step":
-            await hosted.take(Message(FrameKind.STEP, 1, (torch.zeros(4, 8), labels), {}))
+            await hosted.take(Message(FrameKind.PART, 1, (torch.zeros(4, 8), labels), {}))
         elif then == "finish":
             hosted.finish(1)
         hosted.fail(RefusedError(Status.ABORTED, "over"))
@@ -380,7 +380,7 @@ class Wire:
     async def write(self, data: bytes) -> None:
         await asyncio.sleep(0)
         frame = unseal(data)
-        self.sent.append((frame.kind, frame.step))
+        self.sent.append((frame.kind, frame.number))
 
     async def abort(self, *_: object) -> None:
         raise RuntimeError("aborted")

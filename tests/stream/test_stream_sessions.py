@@ -24,7 +24,15 @@ from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.aggregate import Average, BadUpdate
-from cutwater.train.step import ClientSide, ServerSide, Tensors, optimizer_factory, train_step
+from cutwater.train.step import (
+    ClientSide,
+    Part,
+    Reply,
+    ServerSide,
+    Tensors,
+    optimizer_factory,
+    train_step,
+)
 
 
 def halves() -> tuple[nn.Module, nn.Module]:
@@ -49,9 +57,13 @@ class Trainer:
         self.side, self.lane = side, scheduler.lane("k1", 1e9)
         self.records: list[SessionRecord] = []
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        reply = await self.lane.run(lambda: self.side.step(number, smashed, labels), 1e6)
-        return StepResult(reply.gradients, reply.loss, {"flops": 1e6})
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
+        reply = await self.lane.run(lambda: self._train(part, smashed, labels), 1e6)
+        return StepResult(reply.gradients, reply.loss, {"flops": 1e6}, reply.unused)
+
+    def _train(self, part: Part, smashed: Tensors, labels: Tensor) -> Reply:
+        self.side.send(part, smashed, labels)
+        return self.side.receive()
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         self.records.append(record)
@@ -86,7 +98,9 @@ class OverTheStream:
         self.half, self.limits = Trainer(side, self.scheduler), limits
 
     def __enter__(self) -> StreamClient:
-        expect = Expectation.like([torch.zeros(8, 24)], torch.zeros(8).long(), steps=4, classes=4)
+        expect = Expectation.like(
+            [torch.zeros(8, 24)], torch.zeros(8).long(), batches=[8, 8, 8, 3], classes=4
+        )
         self.server = StreamServer(self.half, limits=self.limits).__enter__()
         self.ticket = issue(self.server, expect)
         self.client = StreamClient(self.ticket, expect, client="k1", limits=self.limits).__enter__()
@@ -114,7 +128,7 @@ def test_training_over_the_stream_gives_the_bits_of_training_in_process(limits: 
 def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradients() -> None:
     smashed = (torch.randn(4, 3), torch.arange(8).view(4, 2), torch.randn(4, 2, 2, dtype=torch.float64))
     labels = torch.zeros(4)
-    expect = Expectation.like(smashed, labels, steps=1)
+    expect = Expectation.like(smashed, labels, batches=[4])
     assert [spec.name for spec in expect.gradients] == ["smashed.0", "smashed.2"]
     with (
         StreamServer(Echo(), limits=QUICK) as server,
@@ -129,13 +143,13 @@ def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradient
 def test_a_gradient_that_nothing_depends_on_is_marked_as_such() -> None:
     class Aside(Echo):
         async def step(
-            self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor
+            self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor
         ) -> StepResult:
-            result = await super().step(session, number, smashed, labels)
+            result = await super().step(session, part, smashed, labels)
             return replace(result, unused=(1,))
 
     smashed, labels = (torch.randn(4, 3), torch.randn(4, 2)), torch.zeros(4)
-    expect = Expectation.like(smashed, labels, steps=1)
+    expect = Expectation.like(smashed, labels, batches=[4])
     with (
         StreamServer(Aside(), limits=QUICK) as server,
         StreamClient(issue(server, expect), expect, client="k1", limits=QUICK) as client,
@@ -199,7 +213,7 @@ def other_shape() -> list[bytes]:
         (flipped(), "INVALID_ARGUMENT", "checksum"),
         (step_frames(expected(4, 2), 0, *example(4, 2)), "INVALID_ARGUMENT", "shape"),
         (other_shape(), "RESOURCE_EXHAUSTED", "the plan allows"),
-        (step_frames(expected(), 1, *example()), "FAILED_PRECONDITION", "step 0 is next"),
+        (step_frames(expected(), 1, *example()), "FAILED_PRECONDITION", "part 0 is next"),
         ([b"garbage"], "INVALID_ARGUMENT", "begins with"),
         ([b"CUTWater"], "INVALID_ARGUMENT", "8 bytes"),
         (
@@ -208,7 +222,7 @@ def other_shape() -> list[bytes]:
             "WELCOME is not expected",
         ),
         (
-            list(Packer(expected().at_server()).pack(FrameKind.FINISH, 1).frames(64)),
+            list(Packer(expected().at_server).pack(FrameKind.FINISH, 1).frames(64)),
             "FAILED_PRECONDITION",
             "counts 1",
         ),
@@ -230,7 +244,7 @@ def test_what_does_not_fit_is_refused_before_the_servers_half_sees_it(
 def test_a_step_beyond_the_plan_or_repeated_is_refused() -> None:
     half = Echo()
     twice = step_frames(expected(), 0, *example()) * 2
-    assert refused(twice, half)[:2] == ("FAILED_PRECONDITION", "step 0 came, but step 1 is next")
+    assert refused(twice, half)[:2] == ("FAILED_PRECONDITION", "part 0 came, but part 1 is next")
     assert half.steps == [("k1", 0)], "and took effect once"
     beyond = [frame for n in range(3) for frame in step_frames(expected(), n, *example())]
     assert refused(beyond, Echo())[0] == "INVALID_ARGUMENT"
@@ -253,7 +267,9 @@ def test_others_are_unaffected_by_one_that_is_refused() -> None:
 def serving(half: nn.Module, dtype: torch.dtype = torch.float32) -> Iterator[StreamClient]:
     """The client of a session with a server's half that really trains."""
     side = ServerSide(half.to(dtype), optimizer_factory("sgd", 0.1), 9, F.cross_entropy)
-    expect = Expectation.like([torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), steps=2, classes=3)
+    expect = Expectation.like(
+        [torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), batches=[4, 4], classes=3
+    )
     with (
         ShareScheduler() as scheduler,
         StreamServer(Trainer(side, scheduler), limits=QUICK) as server,
@@ -269,7 +285,7 @@ def test_nan_and_infinity_are_refused_when_they_reach_the_loss(dtype: torch.dtyp
     with serving(nn.Linear(8, 3), dtype) as client:
         client.step(0, (smashed,), torch.zeros(4).long())
         smashed[3, 7] = bad
-        with pytest.raises(RefusedError, match=r"'smashed\.0' of step 1 holds NaN or infinity") as refused:
+        with pytest.raises(RefusedError, match=r"'smashed\.0' of part 1 holds NaN or infinity") as refused:
             client.step(1, (smashed,), torch.zeros(4).long())
     assert refused.value.status is Status.INVALID_ARGUMENT
 
@@ -283,7 +299,7 @@ def test_infinity_that_hides_from_the_loss_shows_in_the_next_and_in_the_weights(
         assert math.isfinite(client.step(0, (smashed,), labels).loss)
         with pytest.raises(BadUpdate, match=r"client 'k1' has a value in '0\.weight' that is not finite"):
             Average(clean).add("k1", 4, half.state_dict())
-        with pytest.raises(RefusedError, match="step 1 of client 'k1' gave a loss of nan") as refused:
+        with pytest.raises(RefusedError, match="part 1 of client 'k1' gave a loss of nan") as refused:
             client.step(1, (torch.ones(4, 8),), labels)
     assert refused.value.status is Status.ABORTED
 
@@ -293,7 +309,7 @@ class Failing(Echo):
         super().__init__()
         self.result = result
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         if isinstance(self.result, Exception):
             raise self.result
         assert isinstance(self.result, StepResult)
@@ -307,9 +323,9 @@ GRADIENT = torch.ones(4, 8)
     ("result", "status", "words"),
     [
         (StepResult((GRADIENT,), float("inf")), Status.ABORTED, "client 'k1' gave a loss of inf"),
-        (DataError("the labels are odd"), Status.ABORTED, "step 0 of client 'k1': the labels are odd"),
+        (DataError("the labels are odd"), Status.ABORTED, "part 0 of client 'k1': the labels are odd"),
         (RefusedError(Status.FAILED_PRECONDITION, "not now"), Status.FAILED_PRECONDITION, "not now"),
-        (ValueError("secret details"), Status.INTERNAL, "half failed at step 0; see its log"),
+        (ValueError("secret details"), Status.INTERNAL, "half failed at part 0; see its log"),
         (StepResult((GRADIENT[:, :4],), 1.0), Status.INTERNAL, "half failed"),
         (StepResult((GRADIENT[:2],), 1.0), Status.INTERNAL, "half failed"),
         (StepResult((), 1.0), Status.INTERNAL, "half failed"),
@@ -346,7 +362,7 @@ def test_a_client_is_told_what_it_does_wrong_before_anything_is_sent() -> None:
             client.step(1, smashed, labels)
         with pytest.raises(RefusedError, match="shape"):
             client.step(0, (smashed[0][:, :3],), labels)
-        with pytest.raises(RefusedError, match="mini-batch of 5"):
+        with pytest.raises(RefusedError, match="has 5 samples, but this part of the mini-batch has 4"):
             client.step(0, *example(5))
         client.step(0, smashed, labels)
     assert half.steps == [("k1", 0)]

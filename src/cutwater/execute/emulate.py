@@ -3,17 +3,23 @@
 Stages run for real and then sleep for what is left of the time that the emulated device or link would need:
 FLOPs of the profile over f^C, bytes that really cross over r. This is emulation, and called so wherever its
 numbers are shown; without it nothing sleeps, and the same stopwatch measures the real device.
+
+Where the parts of a mini-batch overlap, each direction of the link works on its own (:class:`LinkWay`),
+beside the device: it carries one part after the other, and sleeping is left to whoever sends and receives.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cutwater.federate.conditions import Condition
+from cutwater.plan.session import part_sizes
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 _MOST_LENT = 2.0
 """Seconds of a hiccup that later stages may make up for: it is the emulating machine's, not the device's."""
 
@@ -33,6 +39,32 @@ class Pacer:
             self._owed -= self._clock() - began
 
 
+class LinkWay:
+    """One direction of an emulated link: a line that carries one message at a time, and a way to go.
+
+    A message occupies the line for its bits over the rate, after those before it; it is there half a round
+    trip later, which keeps nobody else from the line. Time is computed, not slept: what a machine does late
+    is not added up.
+    """
+
+    def __init__(self, rate: float, rtt: float = 0.0) -> None:
+        self._rate, self._rtt, self._free = rate, rtt, 0.0
+        self.busy = 0.0
+        """Seconds that it carried something."""
+
+    def __call__(self, bytes_: int, ready: float) -> float:
+        """When a message is there that was ready at a time.
+
+        >>> way = LinkWay(rate=8.0, rtt=1.0)
+        >>> way(2, 10.0), way(2, 11.0), way(2, 20.0)
+        (12.5, 14.5, 22.5)
+        """
+        taken = 8 * bytes_ / self._rate
+        self._free = max(self._free, ready) + taken
+        self.busy += taken
+        return self._free + self._rtt / 2
+
+
 @dataclass(frozen=True)
 class EmulatedDevice:
     """What is emulated: a client's conditions in a round, and the FLOPs of its cut for one sample."""
@@ -42,9 +74,13 @@ class EmulatedDevice:
     """F^C."""
     backward: float
     """B^C."""
+    rtt: float = 0.0
+    """Seconds of a round trip over the link, half of them each way."""
 
 
 _STAGES = {"client_forward": "forward", "client_backward": "backward"}
+_OF_PARTS = frozenset({"smashed_upload", "gradient_download"})
+"""What crosses the stream; the model comes otherwise."""
 
 
 class Meter:
@@ -53,21 +89,30 @@ class Meter:
     def __init__(self, device: EmulatedDevice | None = None, clock: Clock = time.monotonic) -> None:
         self.device, self.clock = device, clock
         self.seconds: dict[str, float] = defaultdict(float)
-        self.rows = 0
-        """Samples of the mini-batch at hand."""
+        self.micro_batches = 1
+        """Parts of every mini-batch."""
         self._pacer = Pacer(clock)
+        self.begin(0)
 
     def begin(self, rows: int) -> None:
         """A mini-batch of so many samples comes next."""
-        self.rows = rows
+        sizes = part_sizes(rows, self.micro_batches) if rows else []
+        self._rows = {stage: iter(sizes) for stage in _STAGES}
+
+    def timed(self, batches: Iterable[T]) -> Iterator[T]:
+        """The same mini-batches, with the wall time that whoever takes one spends on it, as "steps"."""
+        for batch in batches:
+            began = self.clock()
+            yield batch
+            self.seconds["steps"] += self.clock() - began
 
     @contextmanager
     def watch(self, stage: str) -> Iterator[None]:
-        """Time a stage that computes on the device."""
-        began = self.clock()
+        """Time a stage that computes on the device: of the next part that is due for it."""
+        began, rows = self.clock(), next(self._rows[stage], 0)
         yield
         if self.device is not None:
-            flops = getattr(self.device, _STAGES[stage]) * self.rows
+            flops = getattr(self.device, _STAGES[stage]) * rows
             self._pacer.hold(flops / self.device.condition.compute, self.clock() - began)
         self.seconds[stage] += self.clock() - began
 
@@ -78,5 +123,13 @@ class Meter:
             return
         began = self.clock()
         rate = self.device.condition.up if up else self.device.condition.down
-        self._pacer.hold(8 * bytes_ / rate, taken)
+        delay = self.device.rtt / 2 if phase in _OF_PARTS else 0.0
+        self._pacer.hold(8 * bytes_ / rate + delay, taken)
         self.seconds[phase] += self.clock() - began
+
+    def link(self) -> tuple[LinkWay, LinkWay] | None:
+        """Both ways of the emulated link, for parts that overlap."""
+        if self.device is None:
+            return None
+        condition, rtt = self.device.condition, self.device.rtt
+        return LinkWay(condition.up, rtt), LinkWay(condition.down, rtt)

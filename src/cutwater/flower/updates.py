@@ -25,6 +25,7 @@ from cutwater.train.session import Task
 
 _WATCHES = 1.1
 """How much faster than ours a node's clock may go."""
+_OF_MODEL = ("model_download", "model_upload")
 _UNSURE = 5.0
 """Seconds by which Flower's messages differ: its nodes look for orders every 3 s, the launcher of their apps
 every second, both look for replies, and so do we."""
@@ -56,7 +57,7 @@ def read_update(
     if sent.ticket is not None:
         trained = book.collect(sent.ticket, report.steps)
         state = join_states(state, trained.state)
-    _check_seconds(report, wall)
+    _check_seconds(report, task, wall)
     planned = orders.plan[task.client]
     took, timed = phases(report, planned.phases, wall, overhead, emulated=emulated)
     down, up = job.model_bytes(task)
@@ -95,9 +96,13 @@ def _check(report: wire.Report, task: Task, run: str, steps: int) -> None:
         raise EngineError(f"it reports {report.steps} steps, but the plan has {steps}")
 
 
-def _check_seconds(report: wire.Report, wall: float) -> None:
+def _check_seconds(report: wire.Report, task: Task, wall: float) -> None:
     """The next rounds are planned on these seconds, and everybody's share depends on everybody's."""
-    took = sum(report.seconds[name] for name in PHASES)
+    of_model = sum(report.seconds[name] for name in _OF_MODEL)
+    of_steps = [report.seconds[name] for name in PHASES if name not in _OF_MODEL]
+    # Parts that overlap are worked on, sent and received at the same time, but each for no longer than all.
+    at_once = task.schedule == "overlapped"
+    took = of_model + (max(*of_steps, report.seconds["steps"]) if at_once else sum(of_steps))
     if took > _WATCHES * wall:
         raise EngineError(f"it reports {took:.3g} s of work, but its reply came after {wall:.3g} s")
 

@@ -20,8 +20,8 @@ from cutwater.train.session import State, Task
 
 RAW = "cutwater.raw"
 """How tensors are written: bytes without a header, which would have to be parsed and believed."""
-MEASURES = (*PHASES, "setup", "session")
-"""Seconds that a node reports: by phase, before the session, and in all of it."""
+MEASURES = (*PHASES, "steps", "setup", "session")
+"""Seconds that a node reports: by phase, of all mini-batches by the wall, before the session, in all."""
 
 
 class ForgottenError(EngineError):

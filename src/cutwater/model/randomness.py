@@ -7,12 +7,14 @@ So every layer of a :class:`~cutwater.model.layers.Layered` model announces itse
 the same bits wherever the model is cut, and whatever ran before.
 """
 
+import os
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -50,15 +52,17 @@ def _seed(ended: "blake2b") -> int:
 class RandomStream:
     """Within, layer l draws from the stream (seed, step, l); afterwards torch's generators are as before.
 
-    torch's generators are global to the process, so run the layers of one device in one thread at a time.
+    torch's generators are global to the process: another thread that would enter a stream meanwhile waits.
     """
 
     __slots__ = ("_before", "_begun", "_token")
+    _entered: ClassVar[Any] = threading.RLock()
 
     def __init__(self, seed: int, step: int) -> None:
         self._begun = _begin(seed, step, "")
 
     def __enter__(self) -> None:
+        self._entered.acquire()
         generators, cuda = [torch.default_generator], _cuda_in_use()
         if cuda:
             generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
@@ -69,7 +73,16 @@ class RandomStream:
         _stream.reset(self._token)
         for generator, state in self._before:
             generator.set_state(state)
+        self._entered.release()
 
+
+def _nobody_entered() -> None:
+    RandomStream._entered = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its parent's other threads, one of which may have been in a stream.
+    os.register_at_fork(after_in_child=_nobody_entered)
 
 LOSS = -1
 """The layer that a loss draws as: it comes after the last, wherever the model is cut."""

@@ -2,47 +2,99 @@
 
 import copy
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import lru_cache
 
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.data.samples import Batch
-from cutwater.execute.emulate import EmulatedDevice, Meter
+from cutwater.execute.emulate import EmulatedDevice, LinkWay, Meter
 from cutwater.federate.study import Study
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import RandomStream
-from cutwater.model.traffic import tensor_bytes
-from cutwater.stream.client import StreamClient
+from cutwater.stream.client import StreamClient, StreamReply
 from cutwater.stream.expectation import Expectation
+from cutwater.stream.messages import WAITED
+from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
 from cutwater.train.session import State, Steps, Task, run_session
-from cutwater.train.step import Reply, Tensors
+from cutwater.train.step import Part, Reply, ServerStages, Tensors
+from cutwater.train.wire import Coder
 
 
-class _Across:
-    """The server as a session sees it, across the stream, with the time that everything takes."""
+class _InTurn(ServerStages):
+    """The server as a session sees it across the stream, one part at a time, with the time that all takes.
+
+    A part's way there and back is what its round trip took beyond the server; of that, each direction has
+    its part by the bytes that crossed.
+    """
 
     def __init__(self, stream: StreamClient, meter: Meter) -> None:
         self.stream, self.meter = stream, meter
 
-    def step(self, step: int, smashed: Tensors, labels: Tensor) -> Reply:
-        """Stages 2 to 5."""
-        meter, up = self.meter, tensor_bytes((*smashed, labels))
-        meter.carry("smashed_upload", up, up=True)
-        reply = self.stream.step(step, smashed, labels)
-        stay = min(reply.measures["server_seconds"], reply.seconds)
-        forward, backward = (reply.measures.get(name, 0.0) for name in ("server_forward", "server_backward"))
-        # Waiting for the server's share counts as the server's time, as it does in eqs. (12) and (13).
-        part = forward / (forward + backward) if forward + backward > 0 else 0.5
-        meter.seconds["server_forward"] += stay * part
-        meter.seconds["server_backward"] += stay * (1 - part)
-        down = tensor_bytes(reply.gradients)
-        transit = reply.seconds - stay
-        meter.seconds["smashed_upload"] += transit * up / (up + down)
-        meter.carry("gradient_download", down, up=False, taken=transit * down / (up + down))
+    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
+        """Stage 2."""
+        self.stream.send(part, smashed, labels)
+        self.meter.carry("smashed_upload", self.stream.carrying, up=True)
+
+    def receive(self) -> Reply:
+        """Stages 3 to 5."""
+        reply = self.stream.receive()
+        transit = _book_server(self.meter, reply)
+        up, down = reply.carried
+        self.meter.seconds["smashed_upload"] += transit * up / (up + down)
+        self.meter.carry("gradient_download", down, up=False, taken=transit * down / (up + down))
         return reply
+
+
+class _Overlapped(ServerStages):
+    """The same where parts overlap: how long each direction of the link was busy, beside all else.
+
+    A part's way there and back is what its round trip took beyond its stay at the server, where it may have
+    waited for others; of that, each direction has its part by the bytes that crossed. Parts share a link, so
+    their times on it overlap: what is booked is how long at least one of them was on its way (the union). Of
+    an emulated link it is known, and what the real one took beneath it is left out.
+    """
+
+    def __init__(self, stream: StreamClient, meter: Meter, link: tuple[LinkWay, LinkWay] | None) -> None:
+        self.stream, self.meter, self._link = stream, meter, link
+        self._until = {"smashed_upload": 0.0, "gradient_download": 0.0}
+
+    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
+        """Stage 2, or rather its beginning."""
+        self.stream.send(part, smashed, labels)
+
+    def receive(self) -> Reply:
+        """Stages 3 to 5, as far as they are not over yet."""
+        reply = self.stream.receive()
+        transit = _book_server(self.meter, reply)
+        if self._link is None:
+            up, down = reply.carried
+            self._book("smashed_upload", reply.began, transit * up / (up + down))
+            back = transit * down / (up + down)
+            self._book("gradient_download", reply.came - back, back)
+        else:
+            for phase, way in zip(self._until, self._link, strict=True):
+                self.meter.seconds[phase] = way.busy
+        return reply
+
+    def _book(self, phase: str, began: float, taken: float) -> None:
+        end, before = began + taken, self._until[phase]
+        self.meter.seconds[phase] += max(end - max(began, before), 0.0)
+        self._until[phase] = max(end, before)
+
+
+def _book_server(meter: Meter, reply: StreamReply) -> float:
+    """Book the server's time for a part; the seconds that are left of its round trip."""
+    waited = reply.measures.get(WAITED, 0.0)
+    stay = min(reply.measures["server_seconds"], reply.seconds)
+    forward, backward = (reply.measures.get(name, 0.0) for name in ("server_forward", "server_backward"))
+    # Waiting for the server's share counts as the server's time, as it does in eqs. (12) and (13).
+    part = forward / (forward + backward) if forward + backward > 0 else 0.5
+    meter.seconds["server_forward"] += stay * part
+    meter.seconds["server_backward"] += stay * (1 - part)
+    return max(reply.seconds - stay - waited, 0.0)
 
 
 def run_at_device(
@@ -58,27 +110,47 @@ def run_at_device(
     if whole != (ticket is None):
         needed = "needs no ticket for the stream, but has one" if whole else "needs a ticket for the stream"
         raise EngineError(f"the order for cut {task.cut} {needed}: do server and node run the same release?")
-    session: AbstractContextManager[StreamClient | None] = nullcontext()
-    if ticket is not None:
-        session = StreamClient(ticket, expectation(study, task), client=task.client)
-    with session as stream:
-        server = None if stream is None else _Across(stream, meter)
-        steps = run_session(job, task, server, batches, watch=meter.watch, begin=meter.begin)
-        if stream is not None:
-            stream.finish()
+    meter.micro_batches = job.micro_batches
+    timed = meter.timed(batches)
+    if ticket is None:
+        steps = run_session(job, task, None, timed, watch=meter.watch, begin=meter.begin)
+    else:
+        steps = _run_split(study, task, ticket, timed, meter)
     meter.carry("model_upload", up, up=True)
     meter.seconds["session"] += meter.clock() - began
     return steps
 
 
+def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch], meter: Meter) -> Steps:
+    expect, link = expectation(study, task), meter.link()
+    up, down = (no_delay, no_delay) if link is None else link
+    with StreamClient(ticket, expect, client=task.client, up=up, down=down) as stream:
+        server = _Overlapped(stream, meter, link) if expect.window > 1 else _InTurn(stream, meter)
+        steps = run_session(study.job(), task, server, batches, watch=meter.watch, begin=meter.begin)
+        stream.finish()
+    # Codecs work on the device, between its own stages and the link.
+    meter.seconds["client_forward"] += stream.coding["up"]
+    meter.seconds["client_backward"] += stream.coding["down"]
+    return steps
+
+
 def expectation(study: Study, task: Task) -> Expectation:
     """What crosses the cut in this session, found out by both ends on their own."""
-    sizes = study.batch_sizes(task.client)
     smashed, needed, labels = _example(study.model, study, task.cut)
-    classes = None if labels.is_floating_point() else study.data.classes
-    like = Expectation.like(smashed, labels, steps=len(sizes), batch=max(sizes), classes=classes)
-    gradients = tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted)
-    return Expectation(like.batch, like.steps, like.smashed, like.labels, gradients)
+    like = Expectation.like(
+        smashed,
+        labels,
+        batches=study.batch_sizes(task.client),
+        classes=None if labels.is_floating_point() else study.data.classes,
+        micro_batches=study.session.micro_batches,
+        overlapped=task.schedule == "overlapped",
+    )
+    return replace(
+        like,
+        gradients=tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted),
+        up=Coder.of(task.up, "up", task.seed),
+        down=Coder.of(task.down, "down", task.seed),
+    )
 
 
 @lru_cache(maxsize=128)

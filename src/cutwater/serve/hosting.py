@@ -1,10 +1,11 @@
 """The server's halves: one for each open session, run by promised shares of the server's compute.
 
-A session's half is copied from the model when its first mini-batch arrives and given up when the session is
-over: memory grows by one server-side model and its optimizer state for each open session, and no more. One of
-them computes at a time, because torch's random generators belong to the process (see ``model.randomness``).
+A session's half is copied from the model when its first part arrives and given up when the session is over:
+memory grows by one server-side model, its gradients and its optimizer state for each open session, and no
+more. One of them computes at a time, because torch's random generators belong to the process (see
+``model.randomness``).
 
-A step's gradients go out before the half is updated (``answer_first``), unless that is switched off.
+A part's gradients go out before the half is updated (``answer_first``), unless that is switched off.
 """
 
 import copy
@@ -20,13 +21,12 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.execute.emulate import Pacer
-from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.values import Profile
 from cutwater.serve.answer_first import AnswerFirst
 from cutwater.serve.shares import Delivery, Lane, ShareScheduler
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
 from cutwater.train.session import Job, State, Task
-from cutwater.train.step import ServerSide, Tensors, Watch
+from cutwater.train.step import Part, ServerSide, Tensors, Watch
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,15 @@ class Trained:
     loss: float
     """Mean over the samples."""
     steps: int
+    """Mini-batches."""
     samples: int
     """Processed, with repetitions."""
     bytes_up: int
+    """Of tensors, as they crossed."""
     bytes_down: int
     flops: float
     seconds: float
-    """That its mini-batches were worked on at the server, waiting for their share included."""
+    """That its parts were worked on at the server, waiting for their share included."""
     delivery: Delivery
     """Its part of the server's compute while it had work there, as promised and as delivered."""
 
@@ -63,17 +65,15 @@ class _Training:
     """The global weights, shared by all sessions of the round."""
     lane: Lane
     side: ServerSide | None = None
-    """w^S, once its first mini-batch has come."""
+    """w^S, once its first part has come."""
     first: AnswerFirst | None = None
     """The same, where it answers first."""
     stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     loss: float = 0.0
-    steps: int = 0
-    samples: int = 0
-    up: int = 0
-    down: int = 0
     flops: float = 0.0
     seconds: float = 0.0
+    until: float = 0.0
+    """When its last part was done."""
 
     def close(self) -> Delivery:
         """Give up its place and what it holds."""
@@ -85,7 +85,7 @@ class _Training:
 class Hosting:
     """Trains the server's halves of all sessions of a run, as the stream's ``StepTrainer``.
 
-    An emulated server never answers first: all of a step happens within the time that it is said to take.
+    An emulated server never answers first: all of a part happens within the time that it is said to take.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Hosting:
         self._compute = compute
         self._pacer = Pacer() if emulate else None
         self._holders: set[AnswerFirst] | None = set() if answer_first and not emulate else None
-        """Who holds a step's memory after its answer; None if nobody answers first."""
+        """Who holds a part's memory after its answer; None if nobody answers first."""
         self._sessions: dict[str, _Training] = {}
         self._done: dict[str, Trained] = {}
         self._shares = ShareScheduler("cpu" if device is None else str(device), before=_compute_alone)
@@ -137,7 +137,7 @@ class Hosting:
         """Stop computing."""
         self._shares.close()
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
         """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         training = self._sessions.get(session.id)
         if training is None:
@@ -147,9 +147,12 @@ class Hosting:
         began = time.monotonic()
         # A half may have no arithmetic that counts (a last layer that only reshapes), yet takes its turn.
         result = await training.lane.run(
-            lambda: self._step(training, number, smashed, labels, flops), max(flops, 1.0)
+            lambda: self._step(training, part, smashed, labels, flops), max(flops, 1.0)
         )
-        training.seconds += time.monotonic() - began
+        # Handed in while the part before was worked on, it asks for its share from when that was done.
+        ended = time.monotonic()
+        training.seconds += ended - max(began, training.until)
+        training.until = ended
         return result
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
@@ -167,18 +170,18 @@ class Hosting:
             return
         self._done[session.id] = Trained(
             state=side.half.state_dict(),
-            loss=training.loss / training.samples,
-            steps=training.steps,
-            samples=training.samples,
-            bytes_up=training.up,
-            bytes_down=training.down,
+            loss=training.loss / record.samples,
+            steps=record.steps,
+            samples=record.samples,
+            bytes_up=record.tensors_up,
+            bytes_down=record.tensors_down,
             flops=training.flops,
             seconds=training.seconds + (first.seconds_after if first is not None else 0.0),
             delivery=delivery,
         )
 
     def _step(
-        self, training: _Training, number: int, smashed: Tensors, labels: Tensor, flops: float
+        self, training: _Training, part: Part, smashed: Tensors, labels: Tensor, flops: float
     ) -> StepResult:
         """Stages 3 and 4, in the thread that computes; the update is left for later if it answers first."""
         began = time.monotonic()
@@ -187,14 +190,12 @@ class Hosting:
         moved = tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in smashed)
         targets, first, lane = labels.to(self._device), training.first, training.lane
         if first is None:
-            reply, rest = side.step(number, moved, targets), None
+            side.send(part, moved, targets)
+            reply, rest = side.receive(), None
         else:
-            reply = first.differentiate(number, moved, targets, alone=lane.alone)
+            reply = first.differentiate(part, moved, targets, alone=lane.alone)
             rest = partial(first.update_in, lane)
         training.loss += reply.loss * len(labels)
-        training.steps, training.samples = training.steps + 1, training.samples + len(labels)
-        training.up += tensor_bytes((*smashed, labels))
-        training.down += tensor_bytes(reply.gradients)
         training.flops += flops
         if self._pacer is not None:
             self._pacer.hold(flops / self._compute, time.monotonic() - began)

@@ -5,59 +5,95 @@ against a half in this process or one across a network. A lost connection is ope
 on; a refusal is raised.
 """
 
-import secrets
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.call_end import LostError
-from cutwater.stream.connection import Connection, connect
-from cutwater.stream.expectation import Expectation
+from cutwater.model.traffic import tensor_bytes
+from cutwater.stream.exchange import Arrival, Exchange, InTurn
+from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import UNUSED, Assembler, Message, Packed, Packer
-from cutwater.stream.refusal import RefusedError, Status, invalid
-from cutwater.stream.tensors import Memory
-from cutwater.stream.ticket import Ticket, opening
-from cutwater.train.step import Reply, Tensors
-
-T = TypeVar("T")
+from cutwater.stream.line import Line
+from cutwater.stream.messages import UNUSED, Packer
+from cutwater.stream.overlap import Delay, Overlapped, no_delay
+from cutwater.stream.refusal import invalid
+from cutwater.stream.ticket import Ticket
+from cutwater.train.step import Part, Reply, ServerStages, Tensors
 
 
 @dataclass(frozen=True)
 class StreamReply(Reply):
-    """A step's gradients and loss, with what it took."""
+    """A part's gradients and loss, with what it took."""
 
     measures: Mapping[str, float] = field(default_factory=dict)
-    """What the server's half measured; ``server_seconds`` is its whole stay there."""
-    seconds: float = 0.0
-    """From handing the step over to having the gradients."""
+    """What the server's half measured; ``server_seconds`` is its whole stay there and, where parts overlap,
+    ``waited_seconds`` what it and its reply waited there besides, for other parts and replies."""
+    began: float = 0.0
+    """When the part began to be sent, by this end's clock."""
+    came: float = 0.0
+    """When its gradients were there."""
+    carried: tuple[int, int] = (0, 0)
+    """Bytes of its tensors up and down, as they crossed."""
+
+    @property
+    def seconds(self) -> float:
+        """From sending the part to having the gradients."""
+        return self.came - self.began
 
 
-class StreamClient:
-    """A session of one client; one thread at a time."""
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A part whose reply was not taken yet."""
+
+    planned: Planned
+    device: torch.device
+    carried: int
+
+
+class StreamClient(ServerStages):
+    """A session of one client; one thread at a time.
+
+    In turn, that thread does it all, and what is kept for a resend is one part. Where parts overlap, two
+    threads of the session's own send and receive meanwhile; kept are at most the parts of one mini-batch
+    that were not answered, and their replies that were not taken, each as it crosses.
+
+    ``up`` and ``down`` emulate a link where parts overlap; see ``overlap``.
+    """
 
     def __init__(
-        self, ticket: Ticket, expect: Expectation, *, client: str, limits: Limits | None = None
+        self,
+        ticket: Ticket,
+        expect: Expectation,
+        *,
+        client: str,
+        limits: Limits | None = None,
+        up: Delay = no_delay,
+        down: Delay = no_delay,
     ) -> None:
-        self._ticket, self._expect, self._client = ticket, expect, client
-        self._limits = limits or Limits()
-        self._nonce, self._attempt, self._have = secrets.token_bytes(16), 0, 0
-        self._connection: Connection | None = None
-        self._closed = threading.Event()
-        self._deadline = time.monotonic() + ticket.claims.session_seconds
-        self._packer = Packer(expect.at_server())
-        self._memory = Memory()
-        self._assemblers: dict[int, Assembler] = {}
+        self._expect, self._overlapped = expect, expect.window > 1
+        self._line = Line(ticket, expect, client, limits or Limits(), threads=self._overlapped)
+        self._exchange: Exchange = (
+            Overlapped(self._line, up, down) if self._overlapped else InTurn(self._line)
+        )
+        self._packer = Packer(expect.at_server)
+        self._coming = expect.parts()
+        self._next: Planned | None = next(self._coming)
+        self._sent: deque[_Sent] = deque()
+        self._done = 0
+        self.carrying = 0
+        """Bytes of the tensors of the part that was handed over last, as they cross."""
+        self.coding = {"up": 0.0, "down": 0.0}
+        """Seconds that codecs took here, on what went up and on what came down."""
 
     def __enter__(self) -> "StreamClient":
         try:
-            self._persist(self._connected, min(self._deadline, time.monotonic() + self._limits.connect))
+            self._exchange.start()
         except BaseException:
             self.close()
             raise
@@ -69,99 +105,108 @@ class StreamClient:
     @property
     def openings(self) -> int:
         """Connections it took so far."""
-        return self._attempt
+        return self._line.openings
 
-    def step(self, step: int, smashed: Tensors, labels: Tensor) -> StreamReply:
-        """Stages 2 to 5 of a mini-batch: S and labels up, G and the loss down. Steps count from 0."""
-        if step != self._have:
-            raise EngineError(f"step is {step}, but {self._have} is next: steps come in order, each once")
-        started, here = time.monotonic(), labels.is_cpu
-        packed = self._packer.pack(FrameKind.STEP, step, (*smashed, labels))
-        reply = self._exchange(packed, labels.shape[0], FrameKind.REPLY)
-        self._have += 1
-        loss = reply.scalars.pop("loss", None)
-        if loss is None:
-            raise invalid(f"the reply to step {step} has no loss")
-        places = range(len(reply.tensors))
-        return StreamReply(
-            unused=tuple(place for place in places if reply.scalars.pop(f"{UNUSED}{place}", 0.0)),
-            gradients=reply.tensors if here else tuple(t.to(labels.device) for t in reply.tensors),
-            loss=loss,
-            measures=reply.scalars,
-            seconds=time.monotonic() - started,
+    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
+        """Stage 2 of a part: S and labels up. Overlapped, it returns at once; in turn, they go by and by.
+
+        In turn, a part whose reply was not waited for to the end may be handed over again.
+        """
+        planned = self._due(part)
+        packed = self._packer.pack(
+            FrameKind.PART, part.number, (*self._encoded(part, smashed), labels), rows=planned.rows
         )
+        self._exchange.put(packed, planned.rows)
+        self.carrying = packed.tensor_bytes
+        sent = _Sent(planned, labels.device, self.carrying)
+        if self._sent and not self._overlapped:
+            self._sent[0] = sent
+        else:
+            self._sent.append(sent)
+            self._next = next(self._coming, None)
+
+    def receive(self) -> StreamReply:
+        """Stage 5 of the first part that has no reply yet: G and the loss down."""
+        if not self._sent:
+            raise EngineError("a reply is asked for, but every part has its own: send one first")
+        sent, number = self._sent[0], self._done
+        arrival = self._taken(FrameKind.REPLY, number)
+        self._sent.popleft()
+        self._done += 1
+        return self._reply(sent, arrival)
+
+    def step(self, number: int, smashed: Tensors, labels: Tensor) -> StreamReply:
+        """Stages 2 to 5 of a mini-batch in one part."""
+        self.send(Part(number), smashed, labels)
+        return self.receive()
 
     def finish(self) -> int:
-        """Tell the server that this was all; the number of steps that both ends have counted."""
-        packed = self._packer.pack(FrameKind.FINISH, self._have)
-        return self._exchange(packed, 1, FrameKind.FINISHED).step
+        """Tell the server that this was all; the number of parts that both ends have counted."""
+        self._exchange.put(self._packer.pack(FrameKind.FINISH, self._done), 1)
+        return self._taken(FrameKind.FINISHED, self._done).message.number
 
     def close(self) -> None:
         """Close the connection; unfinished, the session stays open at the server until its deadline."""
-        self._closed.set()
-        self._hang_up()
+        self._exchange.close()
 
-    def _exchange(self, packed: Packed, rows: int, want: FrameKind) -> Message:
-        def once() -> Message:
-            connection, assembler = self._connected(), self._assembler(rows)
-            if packed.kind is not FrameKind.STEP or connection.received == packed.step:
-                connection.send(packed)
-                connection.received = packed.step + 1
-            assembler.make_room()
-            return connection.receive(assembler)
-
-        reply = self._persist(once, self._deadline)
-        if reply.kind is not want or reply.step != packed.step:
-            raise invalid(f"a {want.name} to step {packed.step} was due, but a {reply.kind.name} came")
-        return reply
-
-    def _persist(self, attempt: Callable[[], T], until: float) -> T:
-        wait = self._limits.backoff
-        while True:
-            try:
-                return attempt()
-            except LostError as lost:
-                self._hang_up()
-                left = until - time.monotonic()
-                if left <= 0 or self._closed.wait(min(wait * (0.5 + secrets.randbelow(1000) / 1000), left)):
-                    reason = f"{self._ticket.claims.address} can't be reached: {lost}"
-                    raise RefusedError(Status.UNAVAILABLE, reason) from lost
-                wait = min(2 * wait, 1.0)
-            except BaseException:
-                self._hang_up()
-                raise
-
-    def _connected(self) -> Connection:
-        if self._connection is not None:
-            return self._connection
-        if self._closed.is_set():
-            raise EngineError("the stream's client is closed: use it inside its with block")
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            reason = f"the session's {self._ticket.claims.session_seconds:g} s are over"
-            raise RefusedError(Status.DEADLINE_EXCEEDED, reason)
-        self._attempt += 1
-        metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self._have)
-        self._connection = connection = connect(self._ticket, self._limits, metadata, left)
-        if self._closed.is_set():  # meanwhile, by another thread
-            self._hang_up()
-            raise EngineError("the stream's client is closed: use it inside its with block")
-        welcome = connection.receive(self._assembler(1))
-        if welcome.kind is not FrameKind.WELCOME or welcome.step not in (self._have, self._have + 1):
-            raise invalid(
-                f"the server says that {welcome.step} steps have arrived, but {self._have} were answered"
+    def _due(self, part: Part) -> Planned:
+        """The part as the plan has it, if it is the one that is next."""
+        again = bool(self._sent) and not self._overlapped
+        planned = self._sent[0].planned if again else self._next
+        if planned is None:
+            raise EngineError(f"part {part.number} is to be sent, but the plan has {self._done} parts")
+        if part.number != planned.part.number:
+            raise EngineError(
+                f"part is {part.number}, but {planned.part.number} is next: parts come in order, each once"
             )
-        connection.received = welcome.step
-        return connection
+        if part != planned.part:
+            raise EngineError(
+                f"{part} is to be sent, but the plan has {planned.part}: train in the parts of the plan"
+            )
+        if planned.opens and self._sent and not again:
+            raise EngineError(
+                f"part {part.number} is to be sent, but {len(self._sent)} replies of the mini-batch before "
+                "were not taken"
+            )
+        return planned
 
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        # Half a message of a lost connection must not meet the next one's.
-        self._assemblers.clear()
+    def _encoded(self, part: Part, smashed: Tensors) -> Tensors:
+        if self._expect.up.plain:
+            return smashed
+        began = time.monotonic()
+        coded = self._expect.up.encode(part.number, smashed)
+        self.coding["up"] += time.monotonic() - began
+        return coded
 
-    def _assembler(self, rows: int) -> Assembler:
-        if rows not in self._assemblers:
-            self._assemblers[rows] = Assembler(self._expect.at_client(rows), self._memory)
-        return self._assemblers[rows]
+    def _decoded(self, planned: Planned, coded: Tensors) -> Tensors:
+        if self._expect.down.plain:
+            return coded
+        began = time.monotonic()
+        gradients = self._expect.gradients_from(planned.part.number, planned.rows, coded)
+        self.coding["down"] += time.monotonic() - began
+        return gradients
+
+    def _taken(self, want: FrameKind, number: int) -> Arrival:
+        arrival = self._exchange.take()
+        message = arrival.message
+        if message.kind is not want or message.number != number:
+            raise invalid(f"a {want.name} to part {number} was due, but a {message.kind.name} came")
+        return arrival
+
+    def _reply(self, sent: _Sent, arrival: Arrival) -> StreamReply:
+        message, number = arrival.message, sent.planned.part.number
+        loss = message.scalars.pop("loss", None)
+        if loss is None:
+            raise invalid(f"the reply to part {number} has no loss")
+        gradients = self._decoded(sent.planned, message.tensors)
+        unused = range(len(gradients))
+        here = sent.device.type == "cpu"
+        return StreamReply(
+            unused=tuple(place for place in unused if message.scalars.pop(f"{UNUSED}{place}", 0.0)),
+            gradients=gradients if here else tuple(t.to(sent.device) for t in gradients),
+            loss=loss,
+            measures=message.scalars,
+            began=arrival.began,
+            came=arrival.came,
+            carried=(sent.carried, tensor_bytes(message.tensors)),
+        )

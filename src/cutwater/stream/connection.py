@@ -24,10 +24,13 @@ SWITCH: Final = "CUTWATER_PLAIN_GRPC"
 
 
 class Connection(Protocol):
-    """A connection; one thread at a time, but any may close it."""
+    """A connection; one thread at a time, but any may close it.
+
+    One that was asked for threads may be sent over by one thread while another receives.
+    """
 
     received: int
-    """Steps that have arrived at the server, as far as we know."""
+    """Parts that have arrived at the server, as far as we know."""
 
     def send(self, packed: Packed) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
@@ -45,9 +48,14 @@ class _Way:
     fast = HAS_FAST_CALL and not os.environ.get(SWITCH)
 
 
-def connect(ticket: Ticket, limits: Limits, metadata: Metadata, seconds: float) -> Connection:
-    """Open a connection to a ticket's server, for so many seconds at most."""
-    if _Way.fast and FastCall.works:
+def connect(
+    ticket: Ticket, limits: Limits, metadata: Metadata, seconds: float, *, threads: bool = False
+) -> Connection:
+    """Open a connection to a ticket's server, for so many seconds at most.
+
+    With ``threads`` it is gRPC's public way in any case, which sends and receives at the same time.
+    """
+    if _Way.fast and FastCall.works and not threads:
         channel = _channel(ticket, limits)
         try:
             return FastCall(channel, limits, metadata, seconds)

@@ -1,31 +1,46 @@
-"""A session's state at the server: every step takes effect exactly once, whatever happens to connections.
+"""A session's state at the server: every part takes effect exactly once, whatever happens to connections.
 
-Steps are numbered from 0 and come one at a time, as training does. A step that has arrived in full runs to
-its end, whatever becomes of the connection that brought it, and its reply is kept until the next step arrives
-in full. A client that comes back says how many replies it holds; it is told how many steps have arrived. So
+Parts of mini-batches are numbered from 0 and come in order, in windows: one part at a time or, where they
+overlap, all parts of a mini-batch at once. A part that has arrived in full runs to its end, whatever becomes
+of the connection that brought it, and the replies of a window are kept until a part of the next one arrives
+in full. A client that comes back says how many replies it holds; it is told how many parts have arrived. So
 it sends again exactly what got lost on the way up, and is sent again exactly what got lost on the way down.
+
+What a session holds is bounded by its window: the parts of one window that wait or are computed, the replies
+to those of one, and a message each way that is being received or sent. All are held as they cross; decoded
+are the two parts that are handed in for training. Whoever begins a window before all replies of the one
+before were sent is refused.
 """
 
 import asyncio
 import concurrent.futures
 import hmac
 import logging
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-import torch
-from torch import Tensor
-
-from cutwater.base.errors import CutwaterError
-from cutwater.stream.expectation import Expectation
-from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import UNUSED, Message, Packed, Packer
-from cutwater.stream.refusal import RefusedError, Status, invalid
-from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult, StepTrainer
+from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.messages import WAITED, Message, Packed
+from cutwater.stream.one_part import OnePart
+from cutwater.stream.refusal import RefusedError, Status
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
+from cutwater.stream.window import Kept, Window, precondition
 
 log = logging.getLogger(__name__)
+_AT_ONCE: Final = 2
+"""Parts of a session that are handed in for training at once: one that is worked on, and the next. So the
+session has work waiting whenever it has some at all, which is what its share is a share of."""
+
+
+class _Arrived(NamedTuple):
+    """A part that waits to be computed."""
+
+    planned: Planned
+    message: Message
+    since: float
 
 
 class HostedSession:
@@ -37,17 +52,18 @@ class HostedSession:
         self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
         self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
-        self.received = self.applied = self.samples = self.bytes_up = self.bytes_down = 0
+        self.window = Window(expect)
+        self.bytes_up = self.bytes_down = 0
         self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
         self.finished = False
         self.failure: RefusedError | None = None
-        self._packer = Packer(expect.at_client())
-        self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
+        self._counts = dict.fromkeys(("parts", "steps", "samples", "tensors_up", "tensors_down"), 0)
+        self._one_part = OnePart(self.session, expect, trainer, clock)
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
         self._ending: asyncio.Future[RefusedError] | None = None
-        self._answer: asyncio.Future[Packed | None] | None = None
-        self._busy: asyncio.Task[Any] | None = None
+        self._waiting: deque[_Arrived] = deque()
+        self._running: list[asyncio.Task[Any]] = []
         self._rest: Callable[[], object] | None = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(claims.session_seconds, self._expire)
@@ -60,6 +76,7 @@ class HostedSession:
         self._check_opening(opening)
         self._nonce, self._attempt = opening.nonce, opening.attempt
         self._openings += 1
+        self.window.tell(opening.have)
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
         self._ending = asyncio.get_running_loop().create_future()
         return self._ending
@@ -74,127 +91,116 @@ class HostedSession:
             raise _denied("the ticket was used before: it opens one session")
         if opening.attempt <= self._attempt:
             raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
-        # Nobody holds the reply to a step that still runs.
-        answered = self.finished or self._answer is None or self._answer.done()
-        known = (self.received,) if self.finished else (self.received - 1, *([self.received] * answered))
-        if opening.have not in known:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION,
-                f"the client holds {opening.have} replies, but {self.received} steps have arrived",
-            )
+        received = self.window.received
+        if not self.window.may_hold(opening.have) or (self.finished and opening.have != received):
+            raise precondition(f"the client holds {opening.have} replies, but {received} parts have arrived")
 
     def _dismiss(self, refusal: RefusedError) -> None:
         if self._ending is not None and not self._ending.done():
             self._ending.set_result(refusal)
 
-    # Steps
+    # Parts
 
     async def take(self, message: Message) -> Packed | None:
-        """A step has arrived in full: run it, once, for its reply, which :meth:`reply` has from then on.
+        """A part has arrived in full, the only one of its window: run it, once, for its reply.
 
         Runs in the task of the connection that brought it, but does not end with that connection.
         """
-        number = message.step
-        if self.finished or number != self.received or self._busy is not None:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION, f"step {number} came, but step {self.received} is next"
-            )
-        if number >= self.expect.steps:
-            raise invalid(f"step {number} came, but the plan has {self.expect.steps} steps")
-        self.do_the_rest()
-        self.received += 1
-        answer = self._answer = asyncio.get_running_loop().create_future()
-        self._busy, reply = asyncio.current_task(), None
+        arrived, kept = self._enter(message), None
+        self._running.append(_this_task())
         try:
-            reply = await self._run(message)
+            kept = await self._run(arrived)
         finally:
-            self._busy = None
-            answer.set_result(reply)
-        return reply
+            self._running.clear()
+            self.window.settle(message.number, kept)
+        return kept.packed if kept is not None else None
+
+    def queue(self, message: Message) -> None:
+        """A part of a window has arrived in full: it is run, once, when those before it are done."""
+        self._waiting.append(self._enter(message))
+        self._hand_in()
+
+    async def reply(self, number: int) -> Packed | None:
+        """The reply to a part of the window or to the one that is next, when it is there and to be sent.
+
+        None if the session failed over it.
+        """
+        kept = await asyncio.shield(self.window.answer(number))
+        self.window.tell(number + 1)
+        if kept is None or self.expect.window == 1:
+            return kept.packed if kept is not None else None
+        return kept.packed.saying(WAITED, max(self._clock() - kept.idle_from, 0.0))
 
     def do_the_rest(self) -> None:
-        """The reply to the last step is out, or need not be waited for."""
+        """The reply to the last part is out, or need not be waited for."""
         rest, self._rest = self._rest, None
         if rest is not None:
             rest()
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
-        """Whether this task is in the middle of a step, and so must be left alone."""
-        return self._busy is task
+        """Whether this task is in the middle of a part, and so must be left alone."""
+        return task in self._running
 
-    async def reply(self) -> Packed | None:
-        """The reply to the last step that arrived, when it is there; None if the session failed over it."""
-        assert self._answer is not None
-        return self._answer.result() if self._answer.done() else await asyncio.shield(self._answer)
+    def _enter(self, message: Message) -> _Arrived:
+        if self.finished:
+            raise precondition(f"part {message.number} came, but the client has said that it is done")
+        return _Arrived(self.window.enter(message.number), message, self._clock())
 
-    async def _run(self, message: Message) -> Packed | None:
-        *smashed, labels = message.tensors
-        rows = labels.shape[0]
-        for place in self._needing:
-            smashed[place].requires_grad_()
-        number, started = message.step, self._clock()
+    def _hand_in(self) -> None:
+        """Have the next parts run that wait, in order."""
+        while self._waiting and len(self._running) < _AT_ONCE and self.failure is None:
+            arrived = self._waiting.popleft()
+            task = asyncio.create_task(self._run(arrived))
+            self._running.append(task)
+            # Not at the end of the coroutine, which a task that is cancelled early never comes to.
+            task.add_done_callback(partial(self._after, arrived.message.number))
+
+    def _after(self, number: int, task: "asyncio.Task[Kept | None]") -> None:
+        self._running.remove(task)
+        self.window.settle(number, None if task.cancelled() else task.result())
+        self._hand_in()
+
+    async def _run(self, arrived: _Arrived) -> Kept | None:
+        planned, message, since = arrived
+        self.do_the_rest()
         try:
-            result = await self._trainer.step(self.session, number, tuple(smashed), labels)
-            seconds = self._clock() - started
-            if not math.isfinite(result.loss):
-                raise self._diverged(number, smashed, result.loss)
-            reply = self._pack(number, rows, result, seconds)
+            computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
             self.fail(refusal)
-        except CutwaterError as error:
-            reason = f"step {number} of client {self.session.client!r}: {error}"
-            self.fail(RefusedError(Status.ABORTED, reason))
-        except Exception:
-            log.exception("the server's half failed at step %d of %s", number, self.session)
-            reason = f"the server's half failed at step {number}; see its log"
-            self.fail(RefusedError(Status.INTERNAL, reason))
-        else:
-            self.applied += 1
-            self.samples += rows
-            self.seconds["server"] += seconds
-            self._rest = result.rest
-            return reply
-        return None
-
-    def _pack(self, number: int, rows: int, result: StepResult, seconds: float) -> Packed:
-        unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
-        scalars = {**result.measures, **unused, "loss": result.loss, "server_seconds": seconds}
-        try:
-            packed = self._packer.pack(FrameKind.REPLY, number, result.gradients, scalars)
-        except RefusedError as refusal:
-            raise TypeError(
-                f"the gradients of the server's half can't be sent: {refusal.reason}"
-            ) from refusal
-        if any(gradient.shape[0] != rows for gradient in result.gradients):
-            raise TypeError(f"the server's half gave gradients of another number of samples than {rows}")
-        if not all(map(math.isfinite, scalars.values())):
-            raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
-        return packed
-
-    def _diverged(self, number: int, smashed: Sequence[Tensor], loss: float) -> RefusedError:
-        """Why a step had a loss that is no number: by what the client sent, or by itself.
-
-        Nobody looks for NaN and infinity in what arrives, as that would take as long as the checksum: they
-        show in the loss, in that of the next step or in the weights of this session, all of which are looked
-        at, and it has a half of its own.
-        """
-        for spec, tensor in zip(self.expect.smashed, smashed, strict=True):
-            if not bool(torch.isfinite(tensor).all()):
-                return invalid(f"tensor {spec.name!r} of step {number} holds NaN or infinity")
-        return RefusedError(
-            Status.ABORTED,
-            f"step {number} of client {self.session.client!r} gave a loss of {loss}; it is left out",
+            return None
+        before = self.window.before(message.number)
+        if before is not None:
+            # A codec may be done sooner with this part; replies count in order.
+            await asyncio.shield(before)
+        self.do_the_rest()
+        self._count(
+            parts=1,
+            steps=int(planned.part.last),
+            samples=planned.rows,
+            tensors_up=computed.carried[0],
+            tensors_down=computed.carried[1],
         )
+        self.seconds["server"] += computed.seconds
+        self._rest = computed.rest
+        return Kept(computed.packed, since + computed.seconds)
+
+    def _count(self, **more: int) -> None:
+        for name, count in more.items():
+            self._counts[name] += count
 
     # Ends
 
-    def finish(self, steps: int) -> None:
+    def finish(self, parts: int) -> None:
         """The client says it is done; said twice, it is done once."""
-        if steps != self.received:
-            raise RefusedError(
-                Status.FAILED_PRECONDITION,
-                f"the client counts {steps} steps, but {self.received} have arrived",
+        window = self.window
+        if parts != window.received:
+            raise precondition(f"the client counts {parts} parts, but {window.received} have arrived")
+        if window.answered != parts:
+            raise precondition(
+                f"the client is done before part {window.answered} was answered: take all replies first"
             )
+        if not window.complete:
+            raise precondition(f"the client is done after part {parts - 1}, in the middle of a mini-batch")
         if not self.finished:
             self.do_the_rest()
             self.finished = True
@@ -216,14 +222,15 @@ class HostedSession:
 
     def _end(self) -> None:
         self._timer.cancel()
-        if self._busy is not None and self._busy is not asyncio.current_task():
-            self._busy.cancel()
+        while self._waiting:
+            self.window.settle(self._waiting.popleft().message.number, None)
+        for task in self._running:
+            if task is not asyncio.current_task():
+                task.cancel()
         self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
-        if self._answer is not None:
-            await asyncio.shield(self._answer)
-            self._answer = None
+        await self.window.settled()
         try:
             await self._trainer.closed(self.session, self.record())
         except Exception:
@@ -242,14 +249,19 @@ class HostedSession:
         """How it went so far."""
         return SessionRecord(
             session=self.session,
-            steps=self.applied,
-            samples=self.samples,
+            **self._counts,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             openings=self._openings,
             seconds=dict(self.seconds),
             failure=self.failure,
         )
+
+
+def _this_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None, "called by a task of the event loop"
+    return task
 
 
 def _denied(reason: str) -> RefusedError:

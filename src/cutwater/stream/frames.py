@@ -7,7 +7,7 @@
     5   kind           1
     6   head length    2
     8   checksum       8         XXH3-64 of everything that follows
-    16  step           8         the step's number, or a count of steps
+    16  number         8         the part's number, or a count of parts
     24  total          8         bytes of the whole message's payload
     32  offset         8         where this frame's part of it begins
     40  head, part
@@ -27,7 +27,7 @@ import xxhash
 from cutwater.stream.refusal import RefusedError, Status, invalid
 
 MAGIC: Final = b"CUTW"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_HEAD: Final = 0xFFFF
 MAX_PART: Final = 1 << 20
 """The most payload of an ordinary frame: larger is no faster, and bounds memory for what is on its way."""
@@ -52,13 +52,13 @@ class FrameKind(IntEnum):
     """What a frame belongs to."""
 
     WELCOME = 1
-    """Server: the session is open; ``step`` is the number of steps that have arrived in full."""
-    STEP = 2
-    """Client: smashed data and labels of a step."""
+    """Server: the session is open; ``number`` is how many parts have arrived in full."""
+    PART = 2
+    """Client: smashed data and labels of a part of a mini-batch."""
     REPLY = 3
-    """Server: the gradients and the loss of a step."""
+    """Server: the gradients and the loss of a part."""
     FINISH = 4
-    """Client: that was all; ``step`` is the number of steps."""
+    """Client: that was all; ``number`` is how many parts that were."""
     FINISHED = 5
     """Server: agreed."""
 
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
     """A frame whose checksum was right."""
 
     kind: FrameKind
-    step: int
+    number: int
     total: int
     offset: int
     head: memoryview
@@ -80,10 +80,10 @@ class Frame(NamedTuple):
 Chunk = memoryview | bytes
 
 
-def seal(kind: FrameKind, step: int, total: int, offset: int, head: bytes, parts: Sequence[Chunk]) -> bytes:
+def seal(kind: FrameKind, number: int, total: int, offset: int, head: bytes, parts: Sequence[Chunk]) -> bytes:
     """The bytes of a frame; one pass over its parts for the checksum, one to copy them."""
     first = _FIRST.pack(MAGIC, VERSION, kind, len(head))
-    rest = _WHERE.pack(step, total, offset) + head
+    rest = _WHERE.pack(number, total, offset) + head
     checksum = xxhash.xxh3_64(rest, seed=int.from_bytes(first, "little"))
     for part in parts:
         checksum.update(part)
@@ -96,7 +96,7 @@ def unseal(message: bytes) -> Frame:
         raise _foreign(message)
     if len(message) < PREFIX:
         raise invalid(f"the frame has {len(message)} bytes, but its prefix alone has {PREFIX}")
-    _, version, kind, head, checksum, step, total, offset = _PREFIX.unpack_from(message)
+    _, version, kind, head, checksum, number, total, offset = _PREFIX.unpack_from(message)
     if version != VERSION:
         raise invalid(f"the frame has version {version}, but this release speaks {VERSION}: update one end")
     view = memoryview(message)
@@ -109,7 +109,7 @@ def unseal(message: bytes) -> Frame:
             f"the frame of {len(message)} bytes has kind {kind} and a head up to byte {head}, but kinds are "
             f"{min(_KINDS)} to {max(_KINDS)} and a head ends within its frame"
         )
-    return Frame(_KINDS[kind], step, total, offset, view[PREFIX:head], view[head:])
+    return Frame(_KINDS[kind], number, total, offset, view[PREFIX:head], view[head:])
 
 
 def _foreign(message: bytes) -> RefusedError:

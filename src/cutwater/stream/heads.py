@@ -3,8 +3,8 @@
 A head is the length of its outline (2 bytes), the outline, and the values of the scalars that it names, each
 a double. An outline is a number of tensors, each with the length of its name, its name, the code of its type,
 its number of dimensions and these as 32-bit numbers; then names of scalars, each after its length; then zeros
-that let the payload begin at a multiple of 16, so that it can be used where it lies. All steps of a session
-have one outline, or two if the last mini-batch is smaller: outlines are read and checked once.
+that let the payload begin at a multiple of 16, so that it can be used where it lies. All parts of a session
+have one outline, or a few where not all have as many samples: outlines are read and checked once.
 """
 
 import math
@@ -52,6 +52,11 @@ class Outline:
     def head(self, values: Sequence[float]) -> bytes:
         """The head of a message whose scalars have these values."""
         return self.written + self.doubles.pack(*values)
+
+    def changed(self, head: bytes, name: str, value: float) -> bytes:
+        """The head of a message with another value of one scalar."""
+        place = len(self.written) + 8 * self.scalars.index(name)
+        return head[:place] + struct.pack("<d", value) + head[place + 8 :]
 
     def lay(self, views: Sequence[memoryview]) -> list[Chunk]:
         """The payload in pieces: the tensors' bytes where they lie, and zeros between them."""

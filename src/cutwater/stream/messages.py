@@ -1,14 +1,15 @@
 """A message is a run of frames: the first carries the head, all carry the payload.
 
-A small message is one frame, so a small step is one gRPC message each way. Both directions go through gates:
+A small message is one frame, so a small part is one gRPC message each way. Both directions go through gates:
 what a sender packs and what a receiver unpacks is checked against the same expectation.
 
-The code on the way of every step is short on purpose: between two steps the processor has done much else,
+The code on the way of every part is short on purpose: between two parts the processor has done much else,
 and then it is not the bytes that take time but every line of Python.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 from torch import Tensor
 
@@ -29,16 +30,21 @@ from cutwater.stream.tensors import (
 
 UNUSED = "unused_"
 """A reply has a number of this name and place for a gradient that is zero because nothing depends on it."""
+WAITED = "waited_seconds"
+"""A reply of a window says how long its part and itself waited for others at the server."""
+
+Gates = Callable[[int], Mapping[FrameKind, Gate]]
+"""What may pass in one direction, by the number of samples of the part at hand."""
 
 _MOST_KNOWN = 64
-"""Outlines that are remembered; a client that sends ever new ones has each read anew."""
+"""Outlines that are remembered; what is ever new, by a codec's choice or a client's, is made or read anew."""
 
 
 class Message(NamedTuple):
     """What arrived, found to be as expected."""
 
     kind: FrameKind
-    step: int
+    number: int
     tensors: tuple[Tensor, ...]
     """In the order in which they are expected."""
     scalars: dict[str, float]
@@ -48,10 +54,19 @@ class Packed(NamedTuple):
     """What is to be sent, found to be as expected; can be sent again."""
 
     kind: FrameKind
-    step: int
+    number: int
     outline: Outline
     head: bytes
     arrays: Sequence[Array]
+
+    @property
+    def tensor_bytes(self) -> int:
+        """What its tensors take, without anything between them."""
+        return sum(head.bytes() for head in self.outline.heads)
+
+    def saying(self, name: str, value: float) -> Self:
+        """The same with another value of one of its scalars."""
+        return self._replace(head=self.outline.changed(self.head, name, value))
 
     def frames(self, frame_bytes: int) -> Iterator[bytes]:
         """The frames, made one by one as they are sent.
@@ -59,15 +74,15 @@ class Packed(NamedTuple):
         A frame carries ``frame_bytes`` of payload; the last may carry a little more, so that a power of two
         of smashed data does not need a second frame for a handful of labels.
         """
-        kind, step, outline, head, arrays = self
+        kind, number, outline, head, arrays = self
         total, most = outline.total, frame_bytes + frame_bytes // SLACK
         parts = outline.lay([array.data.cast("B") for array in arrays]) if arrays else []
         if total <= most:
-            yield seal(kind, step, total, 0, head, parts)
+            yield seal(kind, number, total, 0, head, parts)
             return
         for start in range(0, total, frame_bytes):
             end = start + frame_bytes if total - start > most else total
-            yield seal(kind, step, total, start, b"" if start else head, _slice(parts, start, end))
+            yield seal(kind, number, total, start, b"" if start else head, _slice(parts, start, end))
             if end == total:
                 return
 
@@ -87,35 +102,43 @@ def _slice(parts: list[Chunk], start: int, end: int) -> list[Chunk]:
 class Packer:
     """Packs messages for one direction of a session."""
 
-    def __init__(self, gates: Mapping[FrameKind, Gate]) -> None:
-        self._gates = gates
+    def __init__(self, gates: Gates) -> None:
+        self._gates = _by_rows(gates)
         self._known: dict[object, Outline] = {}
 
     def pack(
         self,
         kind: FrameKind,
-        step: int,
+        number: int,
         tensors: Sequence[Tensor] = (),
         scalars: Mapping[str, float] | None = None,
+        *,
+        rows: int = 1,
     ) -> Packed:
-        """A message with these tensors, in the order in which they are expected, or a refusal."""
+        """A message with these tensors, in the order of the plan, of a part of so many rows, or a refusal."""
         scalars = scalars or {}
-        form = (kind, *scalars, *[(tensor.dtype, tensor.shape) for tensor in tensors])
-        outline = self._known.get(form) or self._learn(form, kind, tensors, tuple(scalars))
+        form = (rows, kind, *scalars, *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        outline = self._known.get(form) or self._learn(form, self._gates(rows)[kind], tensors, tuple(scalars))
         arrays = [array_of(tensor) for tensor in tensors]
-        return Packed(kind, step, outline, outline.head(tuple(scalars.values())), arrays)
+        return Packed(kind, number, outline, outline.head(tuple(scalars.values())), arrays)
 
     def _learn(
-        self, form: object, kind: FrameKind, tensors: Sequence[Tensor], scalars: tuple[str, ...]
+        self, form: object, gate: Gate, tensors: Sequence[Tensor], scalars: tuple[str, ...]
     ) -> Outline:
-        gate = self._gates[kind]
-        if len(tensors) != len(gate.specs):
-            raise invalid(f"{len(tensors)} tensors are to be sent, but the plan has {len(gate.specs)}")
-        pairs = zip(gate.specs, tensors, strict=True)
-        heads = [TensorHead(spec.name, tensor.dtype, tuple(tensor.shape)) for spec, tensor in pairs]
-        check_heads(heads, gate.specs, gate.rows)
-        self._known[form] = outline = Outline.of(heads, scalars)
+        if len(tensors) != len(gate.forms):
+            raise invalid(f"{len(tensors)} tensors are to be sent, but the plan has {len(gate.forms)}")
+        pairs = zip(gate.forms, tensors, strict=True)
+        heads = [TensorHead(wanted.name, tensor.dtype, tuple(tensor.shape)) for wanted, tensor in pairs]
+        check_heads(heads, gate.forms)
+        outline = Outline.of(heads, scalars)
+        if len(self._known) < _MOST_KNOWN:
+            self._known[form] = outline
         return outline
+
+
+def _by_rows(gates: Gates) -> Gates:
+    """The same, made once for each number of samples, of which a session has a handful."""
+    return lru_cache(maxsize=None)(gates)
 
 
 class _Room(NamedTuple):
@@ -141,15 +164,19 @@ class Assembler:
     frame is not copied at all: its tensors lie in the frame, and must not be written to.
     """
 
-    def __init__(
-        self, gates: Mapping[FrameKind, Gate], memory: Memory | None = None, *, borrow: bool = False
-    ) -> None:
-        self._gates, self._memory, self._borrow = gates, memory or Memory(), borrow
-        self._known: dict[tuple[FrameKind, bytes], Outline] = {}
+    def __init__(self, gates: Gates, *, borrow: bool = False) -> None:
+        self._by_rows, self._memory, self._borrow = _by_rows(gates), Memory(), borrow
+        self._rows, self._gates = 0, dict[FrameKind, Gate]()
+        self._known: dict[tuple[int, FrameKind, bytes], Outline] = {}
         self._first: Frame | None = None
         self._filled = 0
         self._outline: Outline | None = None
         self._ahead: _Room | None = None
+
+    def expect(self, rows: int) -> None:
+        """The next message belongs to a part of so many samples."""
+        if rows != self._rows:
+            self._rows, self._gates = rows, dict(self._by_rows(rows))
 
     def make_room(self) -> None:
         """For a message like the last, before it comes: whoever waits for one has the time."""
@@ -157,12 +184,16 @@ class Assembler:
             self._ahead = None
             self._ahead = _Room.of(self._outline, self._memory.take(self._outline.total))
 
+    def begin_anew(self) -> None:
+        """What has come of a message will not be completed."""
+        self._first = self._ahead = None
+
     def feed(self, data: bytes) -> Message | None:
         """The message that this frame completes, if it does; after a refusal, begin anew."""
         try:
             return self._feed(unseal(data))
         except RefusedError:
-            self._first = None
+            self.begin_anew()
             raise
 
     def _feed(self, frame: Frame) -> Message | None:
@@ -192,7 +223,8 @@ class Assembler:
                 f"the {frame.kind.name} announces {frame.total} bytes, but the plan allows {gate.most}",
             )
         written, values = split_head(bytes(frame.head))
-        outline = self._known.get((frame.kind, written)) or self._learn(frame.kind, gate, written)
+        known = self._known.get((self._rows, frame.kind, written))
+        outline = known or self._learn(frame.kind, gate, written)
         if outline.total != frame.total:
             raise invalid(
                 f"{frame.total} bytes of payload are announced, but the tensors listed have {outline.total}"
@@ -210,13 +242,13 @@ class Assembler:
 
     def _learn(self, kind: FrameKind, gate: Gate, written: bytes) -> Outline:
         outline = read_outline(written)
-        check_heads(outline.heads, gate.specs, gate.rows)
+        check_heads(outline.heads, gate.forms)
         if len(self._known) < _MOST_KNOWN:
-            self._known[kind, written] = outline
+            self._known[self._rows, kind, written] = outline
         return outline
 
     def _continue(self, first: Frame, frame: Frame) -> None:
-        if (frame.kind, frame.step, frame.total) != (first.kind, first.step, first.total) or frame.head:
+        if (frame.kind, frame.number, frame.total) != (first.kind, first.number, first.total) or frame.head:
             raise invalid("the frame belongs to another message, but the one before it is not complete")
         if frame.offset != self._filled or not frame.part:
             raise invalid(f"the frame goes on at byte {frame.offset}, but byte {self._filled} is next")
@@ -227,5 +259,5 @@ class Assembler:
         del self._room
         gate = self._gates[frame.kind]
         for place in gate.limited:
-            check_values(room.arrays[place], gate.specs[place])
-        return Message(frame.kind, frame.step, room.tensors, self._scalars)
+            check_values(room.arrays[place], gate.forms[place])
+        return Message(frame.kind, frame.number, room.tensors, self._scalars)

@@ -12,7 +12,7 @@ class Status(Enum):
     RESOURCE_EXHAUSTED = "what was sent is larger than the plan allows"
     UNAUTHENTICATED = "the opening carries no valid ticket"
     PERMISSION_DENIED = "the ticket is valid, but not for this"
-    FAILED_PRECONDITION = "the step or count does not follow what came before"
+    FAILED_PRECONDITION = "the part or count does not follow what came before"
     DEADLINE_EXCEEDED = "the session's time is over"
     ABORTED = "the session was ended by the server's half or by the round"
     UNAVAILABLE = "the other end can't be reached"

@@ -7,12 +7,12 @@ from typing import Protocol
 from torch import Tensor
 
 from cutwater.stream.refusal import RefusedError
-from cutwater.train.step import Tensors
+from cutwater.train.step import Part, Tensors
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """Which session a step belongs to."""
+    """Which session a part belongs to."""
 
     id: str
     run: str
@@ -23,17 +23,18 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a trainer makes of a step."""
+    """What a trainer makes of a part."""
 
     gradients: Tensors
-    """G, one for each expected gradient; kept for a resend until the next step, so not to be written to."""
+    """G, one for each expected gradient; kept for a resend, so not to be written to."""
     loss: float
     measures: Mapping[str, float] = field(default_factory=dict)
     """What the client should know besides: seconds of a stage, say."""
     unused: tuple[int, ...] = ()
     """Places of gradients that are zero because the loss does not depend on what they are gradients of."""
     rest: Callable[[], object] | None = None
-    """What can wait until the reply is out: called then, but in any case before the next step or the end."""
+    """What can wait until the reply is out: called then, but in any case before the end, and before the next
+    part is handed in unless that was already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,21 @@ class SessionRecord:
     """How a session went."""
 
     session: SessionInfo
+    parts: int
+    """Parts of mini-batches that took effect."""
     steps: int
-    """Steps that took effect."""
+    """Mini-batches whose last part did."""
     samples: int
+    tensors_up: int
+    """Bytes of the tensors of these parts as they crossed, coded where they were."""
+    tensors_down: int
     bytes_up: int
+    """All that crossed, resends and what surrounds tensors included."""
     bytes_down: int
     openings: int
     """Connections it took; 0 if the client never came, 1 if nothing was lost."""
     seconds: Mapping[str, float]
-    """Of all steps: ``up`` from a step's first frame to its last, ``server`` in its half, ``down``."""
+    """Of all parts: ``up`` from a part's first frame to its last, ``server`` in its half, ``down``."""
     failure: RefusedError | None
     """Why it did not finish, if it did not."""
 
@@ -57,12 +64,14 @@ class SessionRecord:
 class StepTrainer(Protocol):
     """Trains the server's halves of all sessions; called in the server's event loop."""
 
-    async def step(self, session: SessionInfo, number: int, smashed: Tensors, labels: Tensor) -> StepResult:
-        """Forward, backward and update (eqs. (6), (7)). Blocking work belongs into a queue, not here.
+    async def step(self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor) -> StepResult:
+        """Forward and backward, and after the last part of a mini-batch the update (eqs. (6), (7)).
 
-        Called once for each number, in order. The smashed tensors require gradients where they are expected.
-        They may be kept, but not written to: they lie in what arrived.
+        Blocking work belongs into a queue, not here. Called once for each part, in order; where parts
+        overlap, perhaps before the one before has returned, which is to be done first all the same. The
+        smashed tensors require gradients where they are expected. They may be kept, but not written to: they
+        lie in what arrived.
         """
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
-        """The session is over, one way or another; called once, after its last step has returned."""
+        """The session is over, one way or another; called once, after its last part has returned."""

@@ -1,7 +1,8 @@
 """What the plan expects of a message, and tensors as raw bytes.
 
-The cut of a session fixes the names, types and shapes of everything that crosses it; only the last mini-batch
-may be smaller. So both ends know beforehand what may arrive, and refuse the rest before they allocate for it.
+The cut of a session fixes the names, types and shapes of everything that crosses it, its mini-batches and
+their parts fix the samples of each, and its codecs what a tensor becomes on the way. So both ends know
+beforehand what may arrive, and refuse the rest before they allocate for it.
 """
 
 import math
@@ -9,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from torch import Tensor
 from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import EngineError
 from cutwater.stream.refusal import invalid
+from cutwater.train.wire import Coder
 
 DTYPES: Final[tuple[torch.dtype, ...]] = (
     torch.float32,
@@ -47,7 +49,7 @@ _NUMPY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor of a message: everything but the mini-batch, which is its first dimension."""
+    """One tensor that crosses the cut: everything but the number of samples, its first dimension."""
 
     name: str
     dtype: torch.dtype
@@ -69,9 +71,21 @@ class TensorSpec:
                 f"dimensions of at least 1 can be sent"
             )
 
-    def bytes(self, rows: int) -> int:
-        """Size of a mini-batch of this many samples."""
-        return rows * math.prod(self.shape) * self.dtype.itemsize
+    def form(self, rows: int, coder: Coder | None = None) -> "Form":
+        """As what it travels in a message of so many samples."""
+        if coder is None or not coder.takes(self.like(rows)):
+            return Form(self.name, self.dtype, (rows, *self.shape), self.values)
+        size = coder.codec.size(self.shape).bits(rows) // 8
+        if not 0 < size < 2**32:
+            raise EngineError(
+                f"tensor {self.name!r} of {rows} samples takes {size} bytes by codec {coder.codec.name!r}, "
+                f"but 1 to {2**32 - 1} can be sent: use another codec, or more micro_batches"
+            )
+        return Form(self.name, torch.uint8, (size,), None, coder.codec.name, coder.codec.at_most)
+
+    def like(self, rows: int) -> Tensor:
+        """A tensor of this type and shape without any memory."""
+        return torch.empty((rows, *self.shape), dtype=self.dtype, device="meta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,42 +101,69 @@ class TensorHead:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def check_heads(heads: Sequence[TensorHead], specs: Sequence[TensorSpec], rows: range) -> None:
-    """Refuse tensors that are not exactly the expected ones; they agree on one mini-batch within ``rows``."""
-    names, wanted = [head.name for head in heads], [spec.name for spec in specs]
+class Form(NamedTuple):
+    """One tensor of a message as it travels: as it is, or as the bytes that a codec makes of it."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    """All of it, samples first; of bytes, how many."""
+    values: tuple[int, int] | None = None
+    """Smallest and largest value, where these are limited."""
+    codec: str = ""
+    """Whose bytes they are."""
+    at_most: bool = False
+    """Whether fewer bytes may come."""
+
+    def check(self, head: TensorHead) -> None:
+        """Refuse a tensor that is not of this form."""
+        if head.dtype != self.dtype:
+            raise invalid(f"tensor {self.name!r} is of type {head.dtype}, but the plan says {self.dtype}")
+        if self.codec:
+            self._check_bytes(head.shape)
+        elif len(head.shape) != len(self.shape) or head.shape[1:] != self.shape[1:]:
+            raise invalid(
+                f"tensor {self.name!r} has shape {head.shape}, but the plan says (samples, "
+                f"{', '.join(map(str, self.shape[1:]))})"
+            )
+        elif head.shape != self.shape:
+            raise invalid(
+                f"tensor {self.name!r} has {head.shape[0]} samples, but this part of the mini-batch has "
+                f"{self.shape[0]}, the same for all tensors"
+            )
+
+    def _check_bytes(self, shape: tuple[int, ...]) -> None:
+        (most,) = self.shape
+        least = 1 if self.at_most else most
+        if len(shape) != 1 or not least <= shape[0] <= most:
+            due = f"{least} to {most}" if least < most else str(most)
+            raise invalid(
+                f"tensor {self.name!r} comes as bytes of shape {shape}, but codec {self.codec!r} makes {due} "
+                "bytes of this part"
+            )
+
+
+def check_heads(heads: Sequence[TensorHead], forms: Sequence[Form]) -> None:
+    """Refuse tensors that are not exactly the expected ones."""
+    names, wanted = [head.name for head in heads], [form.name for form in forms]
     if len(set(names)) != len(names):
         raise invalid(f"the tensors are {names}, but each must have a name of its own")
     if names != wanted:
         raise invalid(f"the tensors are {names}, but {wanted} were expected, in this order")
-    for head, spec in zip(heads, specs, strict=True):
-        if head.dtype != spec.dtype:
-            raise invalid(f"tensor {head.name!r} is of type {head.dtype}, but the plan says {spec.dtype}")
-        if len(head.shape) != len(spec.shape) + 1 or head.shape[1:] != spec.shape:
-            raise invalid(
-                f"tensor {head.name!r} has shape {head.shape}, but the plan says (mini-batch, "
-                f"{', '.join(map(str, spec.shape))})"
-            )
-        if head.shape[0] not in rows or head.shape[0] != heads[0].shape[0]:
-            raise invalid(
-                f"tensor {head.name!r} has a mini-batch of {head.shape[0]}, but {_say(rows)} were expected, "
-                f"the same for all"
-            )
+    for head, form in zip(heads, forms, strict=True):
+        form.check(head)
 
 
-def _say(rows: range) -> str:
-    return f"{rows[0]} to {rows[-1]}" if len(rows) > 1 else str(rows[0])
-
-
-def check_values(array: Array, spec: TensorSpec) -> None:
+def check_values(array: Array, form: Form) -> None:
     """Refuse labels out of range and booleans that are neither."""
-    assert spec.values is not None
-    low, high = spec.values
+    assert form.values is not None
+    low, high = form.values
     # A class for each sample is a short list, for which numpy takes longer to get going than to look.
     values = array.tolist() if array.size <= _FEW and array.ndim == 1 else (array.min(), array.max())
     least, most = min(values), max(values)
     if not low <= least <= most <= high:
         raise invalid(
-            f"tensor {spec.name!r} holds values from {least} to {most}, but the plan allows {low} to {high}"
+            f"tensor {form.name!r} holds values from {least} to {most}, but the plan allows {low} to {high}"
         )
 
 

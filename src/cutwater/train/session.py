@@ -135,19 +135,10 @@ def run_session(
     job.model.restart()
     client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
     total, samples, steps, parts = 0.0, 0, 0, 0
-    overlapped = task.schedule == "overlapped"
+    train = partial(train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped")
     for inputs, labels in batches:
         begin(len(labels))
-        loss = train_step(
-            client,
-            server,
-            job.loss,
-            parts,
-            inputs,
-            labels,
-            micro_batches=job.micro_batches,
-            overlapped=overlapped,
-        )
+        loss = train(client, server, job.loss, parts, inputs, labels)
         total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
         steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
     if not steps:

@@ -233,16 +233,26 @@ def _exchange(client: ClientSide, server: ServerStages, parts: Sequence[_Piece])
 
 
 def _parts(first: int, inputs: Sequence[Tensor], labels: Tensor, micro_batches: int) -> Iterator[_Piece]:
-    sizes = part_sizes(len(labels), micro_batches)
-    if len(sizes) == 1:
-        yield Part(first), inputs, labels
+    planned = parts_of(first, len(labels), micro_batches)
+    if len(planned) == 1:
+        yield planned[0][0], inputs, labels
         return
     start = 0
-    for place, size in enumerate(sizes):
+    for part, size in planned:
         rows = slice(start, start + size)
-        part = Part(first + place, size / len(labels), place == len(sizes) - 1)
         yield part, [value[rows] for value in inputs], labels[rows]
         start += size
+
+
+def parts_of(first: int, samples: int, micro_batches: int) -> list[tuple[Part, int]]:
+    """The parts of a mini-batch of so many samples, from part number ``first`` on, each with its samples.
+
+    >>> [(part.number, part.last, size) for part, size in parts_of(4, 3, 2)]
+    [(4, False, 2), (5, True, 1)]
+    """
+    sizes = part_sizes(samples, micro_batches)
+    end = len(sizes) - 1
+    return [(Part(first + place, size / samples, place == end), size) for place, size in enumerate(sizes)]
 
 
 def optimizer_factory(

@@ -1,0 +1,112 @@
+"""A session's connections, one after the other: opened with its ticket, and again when one is lost."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from cutwater.base.errors import EngineError
+from cutwater.stream.call_end import LostError
+from cutwater.stream.connection import Connection, connect
+from cutwater.stream.expectation import Expectation
+from cutwater.stream.frames import FrameKind
+from cutwater.stream.limits import Limits
+from cutwater.stream.messages import Assembler, Message
+from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.ticket import Ticket, opening
+
+T = TypeVar("T")
+CLOSED: Final = "the stream's client is closed: use it inside its with block"
+
+
+class Line:
+    """Connects a device with its session; one thread at a time, but any may close it."""
+
+    def __init__(
+        self, ticket: Ticket, expect: Expectation, client: str, limits: Limits, *, threads: bool = False
+    ) -> None:
+        self._ticket, self._client, self._limits, self._threads = ticket, client, limits, threads
+        self._nonce, self._attempt = secrets.token_bytes(16), 0
+        self._assembler = Assembler(expect.at_client)
+        self.connection: Connection | None = None
+        self.closed = threading.Event()
+        self.deadline = time.monotonic() + ticket.claims.session_seconds
+        self.sent = self.have = 0
+        """Parts that were handed over for sending, and replies that have come."""
+
+    @property
+    def openings(self) -> int:
+        """Connections it took so far."""
+        return self._attempt
+
+    def open(self) -> None:
+        """Connect for the first time, with the patience for that."""
+        self.persist(self.connected, min(self.deadline, time.monotonic() + self._limits.connect))
+
+    def connected(self) -> Connection:
+        """The connection there is, or a new one, over which the server has said what has arrived."""
+        if self.connection is not None:
+            return self.connection
+        if self.closed.is_set():
+            raise EngineError(CLOSED)
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            reason = f"the session's {self._ticket.claims.session_seconds:g} s are over"
+            raise RefusedError(Status.DEADLINE_EXCEEDED, reason)
+        self._attempt += 1
+        metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self.have)
+        connection = connect(self._ticket, self._limits, metadata, left, threads=self._threads)
+        self.connection = connection
+        if self.closed.is_set():  # meanwhile, by another thread
+            self.hang_up()
+            raise EngineError(CLOSED)
+        self._welcome(connection)
+        return connection
+
+    def _welcome(self, connection: Connection) -> None:
+        # Half a message of a lost connection must not meet the next one's.
+        self._assembler.begin_anew()
+        self._assembler.expect(1)
+        welcome = connection.receive(self._assembler)
+        if welcome.kind is not FrameKind.WELCOME or not self.have <= welcome.number <= self.sent:
+            raise invalid(
+                f"the server says that {welcome.number} parts have arrived, but {self.sent} were sent and "
+                f"{self.have} answered"
+            )
+        connection.received = welcome.number
+
+    def receive(self, rows: int) -> Message:
+        """The next message over the connection there is: the reply to a part of so many samples, say."""
+        assert self.connection is not None
+        self._assembler.expect(rows)
+        self._assembler.make_room()
+        return self.connection.receive(self._assembler)
+
+    def persist(self, attempt: Callable[[], T], until: float) -> T:
+        """Try until it works: a lost connection is opened again; what is final is raised."""
+        wait = self._limits.backoff
+        while True:
+            try:
+                return attempt()
+            except LostError as lost:
+                self.hang_up()
+                left = until - time.monotonic()
+                if left <= 0 or self.closed.wait(min(wait * (0.5 + secrets.randbelow(1000) / 1000), left)):
+                    reason = f"{self._ticket.claims.address} can't be reached: {lost}"
+                    raise RefusedError(Status.UNAVAILABLE, reason) from lost
+                wait = min(2 * wait, 1.0)
+            except BaseException:
+                self.hang_up()
+                raise
+
+    def hang_up(self) -> None:
+        """Give up the connection there is."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Hang up for good; unfinished, the session stays open at the server until its deadline."""
+        self.closed.set()
+        self.hang_up()

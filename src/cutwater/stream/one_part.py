@@ -1,0 +1,139 @@
+"""What the server does with one part: decode it, have it trained, encode and pack its reply.
+
+Codecs work in a thread, because they may take their time while other sessions' parts come. A part may be
+handed in while the one before is still trained; they are in any case in order.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutwater.base.errors import CutwaterError
+from cutwater.model.traffic import tensor_bytes
+from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.frames import FrameKind
+from cutwater.stream.messages import UNUSED, WAITED, Message, Packed, Packer
+from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.step_trainer import SessionInfo, StepResult, StepTrainer
+from cutwater.train.step import Tensors
+
+log = logging.getLogger(__name__)
+
+
+class Computed(NamedTuple):
+    """What came of a part."""
+
+    packed: Packed
+    seconds: float
+    """That it was worked on, waiting for the session's share included, but not for the part before."""
+    carried: tuple[int, int]
+    """Bytes of its tensors up and of its gradients down, as they cross."""
+    rest: Callable[[], object] | None
+    """What can wait until the reply is out."""
+
+
+class OnePart:
+    """Computes the parts of one session, in the order in which they are handed in."""
+
+    def __init__(
+        self, session: SessionInfo, expect: Expectation, trainer: StepTrainer, clock: Callable[[], float]
+    ) -> None:
+        self._session, self._expect, self._trainer, self._clock = session, expect, trainer, clock
+        self._packer = Packer(expect.at_client)
+        self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
+        # Only where parts wait for each other is there anything to say about it.
+        self._waits = {WAITED: 0.0} if expect.window > 1 else {}
+        self._decoding = asyncio.Lock()
+        self._until = 0.0
+        """When the last part was done."""
+
+    async def compute(self, planned: Planned, message: Message) -> Computed:
+        """A part and its reply; what goes wrong is a refusal that says so."""
+        number = planned.part.number
+        try:
+            return await self._compute(planned, message)
+        except RefusedError:
+            raise
+        except CutwaterError as error:
+            reason = f"part {number} of client {self._session.client!r}: {error}"
+            raise RefusedError(Status.ABORTED, reason) from error
+        except Exception as error:
+            log.exception("the server's half failed at part %d of %s", number, self._session)
+            reason = f"the server's half failed at part {number}; see its log"
+            raise RefusedError(Status.INTERNAL, reason) from error
+
+    async def _compute(self, planned: Planned, message: Message) -> Computed:
+        started, labels = self._clock(), message.tensors[-1]
+        # Handed on in order: the next may be decoded when this one is on its way to be trained.
+        async with self._decoding:
+            smashed = await self._decoded(planned, message.tensors[:-1])
+        result = await self._trainer.step(self._session, planned.part, smashed, labels)
+        if not math.isfinite(result.loss):
+            raise self._diverged(planned.part.number, smashed, result.loss)
+        gradients = await self._encoded(planned, result.gradients)
+        seconds = self._clock() - max(started, self._until)
+        self._until = self._clock()
+        packed = self._pack(planned, result, gradients, seconds)
+        carried = tensor_bytes(message.tensors), tensor_bytes(gradients)
+        return Computed(packed, seconds, carried, result.rest)
+
+    async def _decoded(self, planned: Planned, coded: Tensors) -> Tensors:
+        """The smashed data of a part, of which those that need it require gradients."""
+        expect, smashed = self._expect, coded
+        if not expect.up.plain:
+            try:
+                smashed = await asyncio.to_thread(
+                    expect.smashed_from, planned.part.number, planned.rows, coded
+                )
+            except CutwaterError as error:
+                raise invalid(str(error)) from error
+        for place in self._needing:
+            smashed[place].requires_grad_()
+        return smashed
+
+    async def _encoded(self, planned: Planned, gradients: Tensors) -> Tensors:
+        if any(gradient.shape[0] != planned.rows for gradient in gradients):
+            raise TypeError(f"the server's half gave gradients of other samples than the {planned.rows} due")
+        down = self._expect.down
+        return (
+            gradients if down.plain else await asyncio.to_thread(down.encode, planned.part.number, gradients)
+        )
+
+    def _pack(self, planned: Planned, result: StepResult, gradients: Tensors, seconds: float) -> Packed:
+        unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
+        scalars = {
+            **result.measures,
+            **unused,
+            **self._waits,
+            "loss": result.loss,
+            "server_seconds": seconds,
+        }
+        if not all(map(math.isfinite, scalars.values())):
+            raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
+        number, rows = planned.part.number, planned.rows
+        try:
+            return self._packer.pack(FrameKind.REPLY, number, gradients, scalars, rows=rows)
+        except RefusedError as refusal:
+            raise TypeError(
+                f"the gradients of the server's half can't be sent: {refusal.reason}"
+            ) from refusal
+
+    def _diverged(self, number: int, smashed: Sequence[Tensor], loss: float) -> RefusedError:
+        """Why a part had a loss that is no number: by what the client sent, or by itself.
+
+        Nobody looks for NaN and infinity in what arrives, as that would take as long as the checksum: they
+        show in the loss, in that of the next part or in the weights of this session, all of which are looked
+        at, and it has a half of its own.
+        """
+        for spec, tensor in zip(self._expect.smashed, smashed, strict=True):
+            if not bool(torch.isfinite(tensor).all()):
+                return invalid(f"tensor {spec.name!r} of part {number} holds NaN or infinity")
+        return RefusedError(
+            Status.ABORTED,
+            f"part {number} of client {self._session.client!r} gave a loss of {loss}; it is left out",
+        )
