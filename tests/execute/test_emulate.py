@@ -101,13 +101,13 @@ def test_steps_are_what_passes_while_a_mini_batch_is_worked_on():
 
 def test_in_turn_a_round_trip_is_a_pause_for_parts_and_none_for_the_model():
     clock = Clock()
-    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=8e3), forward=1.0, backward=1.0, rtt=1.0)
+    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=8e3, rtt=1.0), forward=1.0, backward=1.0)
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
     for phase in ("model_download", "smashed_upload", "gradient_download"):
         meter.carry(phase, 1000, up=phase == "smashed_upload")
     assert meter.seconds == pytest.approx(
-        {"model_download": 1.0, "smashed_upload": 1.5, "gradient_download": 1.5}
+        {"model_download": 1.0, "smashed_upload": 1.0, "gradient_download": 1.0, "round_trips": 1.0}
     )
 
 

@@ -155,8 +155,9 @@ def emulated(study, *, stage=0.05, carried=0.1, rtt=0.0):
     (smashed,) = expectation(study, task_of(study)).smashed
     bits = 8 * (4 * ROWS * torch.Size(smashed.shape).numel())
     flops = ROWS * 1e6
-    condition = Condition(compute=flops / stage, up=(bits + 8 * 8 * ROWS) / carried, down=bits / carried)
-    return EmulatedDevice(condition, forward=1e6, backward=1e6, rtt=rtt)
+    up, down = (bits + 8 * 8 * ROWS) / carried, bits / carried
+    condition = Condition(compute=flops / stage, up=up, down=down, rtt=rtt)
+    return EmulatedDevice(condition, forward=1e6, backward=1e6)
 
 
 def timed(study, schedule, **device):
@@ -192,6 +193,7 @@ def test_a_round_trip_delays_what_overlaps_once_and_does_not_occupy_the_link():
     near, far = timed(study, "overlapped"), timed(study, "overlapped", rtt=rtt)
     assert 0.5 * rtt < far["steps"] - near["steps"] < 3 * rtt, "in turn, it would be six of them"
     assert far["smashed_upload"] == near["smashed_upload"]
+    assert far["round_trips"] - near["round_trips"] == pytest.approx(rtt, abs=0.05)
 
 
 def test_without_emulation_a_link_is_never_busier_than_the_steps_took():

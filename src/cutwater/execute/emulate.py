@@ -74,8 +74,6 @@ class EmulatedDevice:
     """F^C."""
     backward: float
     """B^C."""
-    rtt: float = 0.0
-    """Seconds of a round trip over the link, half of them each way."""
 
 
 _STAGES = {"client_forward": "forward", "client_backward": "backward"}
@@ -121,15 +119,16 @@ class Meter:
         self.seconds[phase] += taken
         if self.device is None:
             return
-        began = self.clock()
-        rate = self.device.condition.up if up else self.device.condition.down
-        delay = self.device.rtt / 2 if phase in _OF_PARTS else 0.0
-        self._pacer.hold(8 * bytes_ / rate + delay, taken)
-        self.seconds[phase] += self.clock() - began
+        began, condition = self.clock(), self.device.condition
+        delay = condition.rtt / 2 if phase in _OF_PARTS else 0.0
+        self._pacer.hold(8 * bytes_ / (condition.up if up else condition.down) + delay, taken)
+        if delay:
+            self.seconds["round_trips"] += delay
+        self.seconds[phase] += max(self.clock() - began - delay, 0.0)
 
     def link(self) -> tuple[LinkWay, LinkWay] | None:
         """Both ways of the emulated link, for parts that overlap."""
         if self.device is None:
             return None
-        condition, rtt = self.device.condition, self.device.rtt
-        return LinkWay(condition.up, rtt), LinkWay(condition.down, rtt)
+        condition = self.device.condition
+        return LinkWay(condition.up, condition.rtt), LinkWay(condition.down, condition.rtt)

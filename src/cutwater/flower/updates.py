@@ -59,7 +59,8 @@ def read_update(
         state = join_states(state, trained.state)
     _check_seconds(report, task, wall)
     planned = orders.plan[task.client]
-    took, timed = phases(report, planned.phases, wall, overhead, emulated=emulated)
+    at_once = task.schedule == "overlapped" and sent.ticket is not None
+    took, timed = phases(report, planned.phases, wall, overhead, emulated=emulated, overlapped=at_once)
     down, up = job.model_bytes(task)
     crossed = (trained.bytes_up, trained.bytes_down) if trained is not None else (0, 0)
     moved = (up + crossed[0], down + crossed[1])
@@ -136,15 +137,26 @@ def _measured(
 
 
 def phases(
-    report: wire.Report, planned: Phases[float], wall: float, overhead: float | None, *, emulated: bool
+    report: wire.Report,
+    planned: Phases[float],
+    wall: float,
+    overhead: float | None,
+    *,
+    emulated: bool,
+    overlapped: bool = False,
 ) -> tuple[Phases[float], bool]:
     """Seconds by phase, and whether the model's transfer was timed.
+
+    Where parts overlap, phases add up to more than the mini-batches took by the wall: the rest is overlap.
 
     Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
     and (16): what a message took beyond the session and beyond an empty message is the model's transfer,
     halved. One that is lost in the polling is taken as planned. An emulated link has its own two numbers.
     """
     took = Phases(**{name: report.seconds[name] for name in PHASES})
+    if overlapped:
+        of_steps = took.total - took.model_download - took.model_upload
+        took = replace(took, overlap=max(of_steps - report.seconds["steps"], 0.0))
     if emulated:
         return took, True
     down, up, timed = planned.model_download, planned.model_upload, False
@@ -158,7 +170,7 @@ def phases(
 def observed(
     study: Study, task: Task, took: Phases[float], crossed: tuple[int, int], model: tuple[int, int]
 ) -> Condition:
-    """f^C and r of a client, from what a session took and the bytes that crossed the cut, up and down.
+    """f^C, r and the round trip of a client, from what a session took and the bytes that crossed the cut.
 
     ``model`` are the bytes of the model's own transfer, if that was timed. What can't be told is NaN.
     """
@@ -166,10 +178,13 @@ def observed(
     flops = float(problem.costs.client[task.cut - 1]) * float(problem.work[0])
     up_seconds = took.smashed_upload + (took.model_upload if model[0] else 0.0)
     down_seconds = took.gradient_download + (took.model_download if model[1] else 0.0)
+    steps = problem.steps
+    trips = float((steps.count if task.schedule == "overlapped" else steps.parts)[0])
     return Condition(
         compute=_rate(flops, took.client),
         up=_rate(8.0 * (crossed[0] + model[0]), up_seconds),
         down=_rate(8.0 * (crossed[1] + model[1]), down_seconds),
+        rtt=took.round_trips / trips if took.round_trips > 0 else math.nan,
     )
 
 

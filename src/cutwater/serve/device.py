@@ -18,16 +18,15 @@ from cutwater.stream.expectation import Expectation
 from cutwater.stream.messages import WAITED
 from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
-from cutwater.train.session import State, Steps, Task, run_session
+from cutwater.train.session import State, Steps, Task, coders, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
-from cutwater.train.wire import Coder
 
 
 class _InTurn(ServerStages):
     """The server as a session sees it across the stream, one part at a time, with the time that all takes.
 
-    A part's way there and back is what its round trip took beyond the server; of that, each direction has
-    its part by the bytes that crossed.
+    A part's way there and back is what it took beyond the server. Of that, the link's round trip is a wait;
+    of the rest, each direction has its part by the bytes that crossed.
     """
 
     def __init__(self, stream: StreamClient, meter: Meter) -> None:
@@ -42,6 +41,9 @@ class _InTurn(ServerStages):
         """Stages 3 to 5."""
         reply = self.stream.receive()
         transit = _book_server(self.meter, reply)
+        trip = min(self.stream.round_trip, transit)
+        self.meter.seconds["round_trips"] += trip
+        transit -= trip
         up, down = reply.carried
         self.meter.seconds["smashed_upload"] += transit * up / (up + down)
         self.meter.carry("gradient_download", down, up=False, taken=transit * down / (up + down))
@@ -51,8 +53,9 @@ class _InTurn(ServerStages):
 class _Overlapped(ServerStages):
     """The same where parts overlap: how long each direction of the link was busy, beside all else.
 
-    A part's way there and back is what its round trip took beyond its stay at the server, where it may have
-    waited for others; of that, each direction has its part by the bytes that crossed. Parts share a link, so
+    A part's way there and back is what it took beyond its stay at the server, where it may have waited for
+    others, and beyond the link's round trip, which a mini-batch waits for once; of that, each direction has
+    its part by the bytes that crossed. Parts share a link, so
     their times on it overlap: what is booked is how long at least one of them was on its way (the union). Of
     an emulated link it is known, and what the real one took beneath it is left out.
     """
@@ -64,11 +67,14 @@ class _Overlapped(ServerStages):
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stage 2, or rather its beginning."""
         self.stream.send(part, smashed, labels)
+        if part.last:
+            emulated = self.meter.device.condition.rtt if self.meter.device is not None else 0.0
+            self.meter.seconds["round_trips"] += self.stream.round_trip + emulated
 
     def receive(self) -> Reply:
         """Stages 3 to 5, as far as they are not over yet."""
         reply = self.stream.receive()
-        transit = _book_server(self.meter, reply)
+        transit = max(_book_server(self.meter, reply) - self.stream.round_trip, 0.0)
         if self._link is None:
             up, down = reply.carried
             self._book("smashed_upload", reply.began, transit * up / (up + down))
@@ -145,12 +151,9 @@ def expectation(study: Study, task: Task) -> Expectation:
         micro_batches=study.session.micro_batches,
         overlapped=task.schedule == "overlapped",
     )
-    return replace(
-        like,
-        gradients=tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted),
-        up=Coder.of(task.up, "up", task.seed),
-        down=Coder.of(task.down, "down", task.seed),
-    )
+    gradients = tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted)
+    up, down = coders(task)
+    return replace(like, gradients=gradients, up=up, down=down)
 
 
 @lru_cache(maxsize=128)

@@ -107,6 +107,11 @@ class StreamClient(ServerStages):
         """Connections it took so far."""
         return self._line.openings
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a message without content and its answer, as measured when the session began."""
+        return self._line.round_trip or 0.0
+
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stage 2 of a part: S and labels up. Overlapped, it returns at once; in turn, they go by and by.
 

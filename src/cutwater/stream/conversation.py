@@ -38,7 +38,7 @@ class OpenCall(Protocol):
         """End the call with this status."""
 
 
-_PLAIN = Packer(lambda rows: {FrameKind.WELCOME: Gate(), FrameKind.FINISHED: Gate()})
+_PLAIN = Packer(lambda rows: {FrameKind.WELCOME: Gate(), FrameKind.FINISHED: Gate(), FrameKind.PONG: Gate()})
 
 
 class Conversation:
@@ -124,7 +124,10 @@ class Conversation:
             started = started or self._clock()
             hosted.bytes_up += len(data)
             message = self._assembler.feed(data)
-            if message is not None:
+            if message is not None and message.kind is FrameKind.PING:
+                await self._send(_PLAIN.pack(FrameKind.PONG, message.number))
+                started = None
+            elif message is not None:
                 hosted.seconds["up"] += self._clock() - started
                 # What comes over a connection that was replaced comes again over the new one.
                 return None if self._ending.done() else message

@@ -123,7 +123,11 @@ class Expectation:
     def at_server(self, rows: int) -> dict[FrameKind, Gate]:
         """What a client may send when a part of so many samples is next."""
         smashed = tuple(spec.form(rows, self.up) for spec in self.smashed)
-        return {FrameKind.PART: Gate((*smashed, self.labels.form(rows))), FrameKind.FINISH: Gate()}
+        return {
+            FrameKind.PART: Gate((*smashed, self.labels.form(rows))),
+            FrameKind.FINISH: Gate(),
+            FrameKind.PING: Gate(),
+        }
 
     def at_client(self, rows: int) -> dict[FrameKind, Gate]:
         """What the server may send when the reply to a part of so many samples is next."""
@@ -132,6 +136,7 @@ class Expectation:
             FrameKind.WELCOME: Gate(),
             FrameKind.REPLY: Gate(gradients),
             FrameKind.FINISHED: Gate(),
+            FrameKind.PONG: Gate(),
         }
 
     def smashed_from(self, number: int, rows: int, coded: Tensors) -> Tensors:

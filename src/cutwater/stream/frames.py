@@ -61,6 +61,10 @@ class FrameKind(IntEnum):
     """Client: that was all; ``number`` is how many parts that were."""
     FINISHED = 5
     """Server: agreed."""
+    PING = 6
+    """Client: to be answered at once, so that it knows how long a round trip takes."""
+    PONG = 7
+    """Server: the answer."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

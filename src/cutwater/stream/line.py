@@ -9,14 +9,17 @@ from typing import Final, TypeVar
 from cutwater.base.errors import EngineError
 from cutwater.stream.call_end import LostError
 from cutwater.stream.connection import Connection, connect
-from cutwater.stream.expectation import Expectation
+from cutwater.stream.expectation import Expectation, Gate
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import Assembler, Message
+from cutwater.stream.messages import Assembler, Message, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.ticket import Ticket, opening
 
 T = TypeVar("T")
+_PING: Final = Packer(lambda rows: {FrameKind.PING: Gate()}).pack(FrameKind.PING, 0)
+_PINGS: Final = 2
+"""Round trips that are timed; the shorter one counts, as the first may find the way cold."""
 CLOSED: Final = "the stream's client is closed: use it inside its with block"
 
 
@@ -32,6 +35,8 @@ class Line:
         self.connection: Connection | None = None
         self.closed = threading.Event()
         self.deadline = time.monotonic() + ticket.claims.session_seconds
+        self.round_trip: float | None = None
+        """Seconds of a message without content and its answer, over the first connection."""
         self.sent = self.have = 0
         """Parts that were handed over for sending, and replies that have come."""
 
@@ -62,6 +67,8 @@ class Line:
             self.hang_up()
             raise EngineError(CLOSED)
         self._welcome(connection)
+        if self.round_trip is None:
+            self.round_trip = min(self._ping(connection) for _ in range(_PINGS))
         return connection
 
     def _welcome(self, connection: Connection) -> None:
@@ -76,12 +83,22 @@ class Line:
             )
         connection.received = welcome.number
 
+    def _ping(self, connection: Connection) -> float:
+        began = time.monotonic()
+        connection.send(_PING)
+        answer = connection.receive(self._assembler)
+        if answer.kind is not FrameKind.PONG:
+            raise invalid(f"a PONG was due, but a {answer.kind.name} came")
+        return time.monotonic() - began
+
     def receive(self, rows: int) -> Message:
         """The next message over the connection there is: the reply to a part of so many samples, say."""
-        assert self.connection is not None
+        connection = self.connection
+        if connection is None:  # closed meanwhile, by another thread
+            raise EngineError(CLOSED)
         self._assembler.expect(rows)
         self._assembler.make_room()
-        return self.connection.receive(self._assembler)
+        return connection.receive(self._assembler)
 
     def persist(self, attempt: Callable[[], T], until: float) -> T:
         """Try until it works: a lost connection is opened again; what is final is raised."""
