@@ -14,7 +14,7 @@ from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import session_phases
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Problem, Server
-from cutwater.plan.session import Session
+from cutwater.plan.session import Session, Wires
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
 from cutwater.runs.metrics import parse
@@ -62,6 +62,15 @@ def small_problem(clients: int = 6, seed: int = 1, server: float = 200e9) -> Pro
     return Problem(small_profile(), fleet, Server(server), Session(epochs=1))
 
 
+def coded_problem(up: str = "int8", schedule: str = "overlapped") -> Problem:
+    """The same clients with slower links, whose parts overlap, behind round trips and a codec."""
+    plain = small_problem()
+    fleet = plain.fleet.replace(up=plain.fleet.up / 8, rtt=np.linspace(0, 0.05, len(plain)))
+    session = Session(epochs=1, micro_batches=4)
+    wires = Wires(up=(up,), schedule=(schedule,))
+    return Problem(crossing_profile(), fleet, plain.server, session, wires)
+
+
 def a_row(number: int, **more: Any) -> dict[str, Any]:
     """A line of metrics.jsonl, as a program writes it."""
     return {
@@ -91,9 +100,10 @@ def write_run(
     planner: str = "exact",
     measured: bool = False,
     seed: int = 1,
+    problem: Problem | None = None,
 ) -> Path:
     """A run of some rounds: client c2 is lost in every third, and the last but one fails."""
-    problem = small_problem(clients, seed)
+    problem = problem or small_problem(clients, seed)
     folder.mkdir(parents=True)
     versions = {"cutwater": "0.1.0", "torch": "2.13.0", "python": "3.11"}
     body = {
@@ -135,7 +145,7 @@ def _round(
     fleet = problem.fleet
     slower = rng.uniform(0.8, 1.1, len(fleet))
     truth = problem.replace(clients=fleet.replace(compute=fleet.compute * slower, up=fleet.up / slower))
-    actual = session_phases(truth, plan.cuts, plan.shares)
+    actual = session_phases(truth, plan.cuts, plan.shares, wires=plan.wires)
     lost = {"c2": "dropped out after 40% of its session"} if number % 3 == 0 else {}
     clients = tuple(
         ClientRound.of(

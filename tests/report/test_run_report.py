@@ -5,12 +5,13 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_folders import a_row, small_problem, write_run
+from run_folders import a_row, coded_problem, small_problem, write_run
 from typer.testing import CliRunner
 
 from cutwater.base.errors import RunError
@@ -62,6 +63,70 @@ def test_the_phases_of_a_real_round_add_up_to_its_seconds(real_run):
         assert sum(client["actual"]) == pytest.approx(row["actual_seconds"], rel=1e-5)
         assert sum(client["planned"]) == pytest.approx(row["planned_seconds"], rel=1e-5)
         assert (client["lost"] is None) == (row["outcome"] == "done")
+
+
+def test_an_overlapped_session_is_as_long_as_its_seconds_and_not_as_its_busy_times(tmp_path):
+    run = write_run(tmp_path / "run", rounds=3, problem=coded_problem())
+    data = run_data("coded", Folder(run))
+    clients = [client for each in data["rounds"] for client in each["clients"]]
+    assert any(client["actual_overlap"] > 0 for client in clients)
+    for client in clients:
+        for kind in ("actual", "planned"):
+            busy, overlap = sum(client[kind]), client[f"{kind}_overlap"]
+            assert busy - overlap == pytest.approx(client[f"{kind}_seconds"], rel=1e-4)
+    totals = {row["phase"]: row for row in [*data["phases"], *data["overlap"]]}
+    for kind in ("actual", "planned"):
+        phases = sum(totals[phase][kind] for phase in PHASES)
+        assert phases - totals["overlap"][kind] == pytest.approx(totals["total"][kind])
+    assert totals["round_trips"]["actual"] > 0
+
+
+def test_a_lossy_run_is_called_so_and_no_other(tmp_path):
+    lossy = run_data("a", Folder(write_run(tmp_path / "a", rounds=1, problem=coded_problem())))
+    assert lossy["lossy"].startswith(
+        "This run is lossy: smashed data crossed the cut as int8 (lossy), so that"
+    )
+    assert lossy["wires"] == ["overlapped; int8 (lossy) up, fp32 down"]
+    assert "overlapped; int8 (lossy) up, fp32 down" in lossy["crossing"]
+    for up in ("fp32", "lossless"):
+        run = write_run(tmp_path / up, rounds=1, problem=coded_problem(up, "in turn"))
+        data = run_data(up, Folder(run))
+        assert data["lossy"] is None
+        assert data["wires"] == [f"in turn; {up} up, fp32 down"]
+    whole = run_data("b", Folder(write_run(tmp_path / "b", planner="fedavg", problem=coded_problem())))
+    assert (whole["lossy"], whole["crossing"], whole["wires"]) == (None, None, [])
+
+
+def test_someones_own_codec_may_be_lossy_and_is_not_loaded_to_tell(tmp_path):
+    run = write_run(tmp_path / "run", rounds=1)
+    for file in (run / "rounds").iterdir():
+        body = json.loads(file.read_text())
+        for client in body["clients"]:
+            client["up"] = "antigravity:geohash"
+        file.write_text(json.dumps(body))
+    data = run_data("own", Folder(run))
+    assert data["lossy"].startswith(
+        "This run may be lossy: smashed data crossed the cut as antigravity:geohash"
+    )
+    assert "antigravity" not in sys.modules
+
+
+def test_a_run_from_before_there_were_codecs_and_overlap_is_shown_as_it_was(tmp_path):
+    run = write_run(tmp_path / "run", rounds=2)
+    whole = run_data("run", Folder(run))
+    for file in (run / "rounds").iterdir():
+        body = json.loads(file.read_text())
+        for client in body["clients"]:
+            for key in ("schedule", "up", "down"):
+                del client[key]
+            for kind in ("planned", "actual"):
+                for key in ("round_trips", "overlap"):
+                    del client[kind][key]
+        file.write_text(json.dumps(body))
+    old = run_data("run", Folder(run))
+    assert old == whole
+    assert old["lossy"] is None
+    assert old["overlap"] == []
 
 
 def test_what_a_client_would_take_alone_follows_from_its_phases(tmp_path):

@@ -9,19 +9,25 @@ import tomllib
 
 import numpy as np
 import pytest
-from run_folders import write_run
+from run_folders import coded_problem, write_run
 from running import SCENARIO
 from typer.testing import CliRunner
 
+from cutwater.base.units import show_seconds
 from cutwater.cli.main import app
+from cutwater.plan.busy import busy
+from cutwater.plan.exact import exact
+from cutwater.plan.timeline import timeline
 from cutwater.runs.reader import read_run
 from cutwater.runs.summary import compare
+from cutwater.scenario.file import load_scenario
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 ]
+ANY_CODEC = "fastest of all (may be lossy)"
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="NO CHROMIUM: THE BROWSER TESTS DID NOT RUN (Debian: apt-get install chromium)"
@@ -156,6 +162,127 @@ def test_every_control_leads_to_the_plan_of_the_exported_scenario(page, server, 
         assert json.loads(export(page, "plan.json")) == plan
         assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
     assert tomllib.loads(export(page, "scenario.toml"))["train"]["rounds"] == 3
+
+
+def change(page, control: str, text: str) -> None:
+    after(page, lambda: (page.fill(control, text), page.press(control, "Tab")))
+
+
+def test_parts_codecs_schedules_and_round_trips_lead_to_the_plan_of_the_command(page, server, tmp_path):
+    open_planner(page, server)
+    seen = [shown_latency(page)]
+    assert page.is_hidden("#lossy")
+    for act in (
+        lambda: change(page, "#parts", "4"),
+        lambda: after(page, lambda: page.select_option("#codec-up", "int8")),
+        lambda: after(page, lambda: page.select_option("#codec-down", "int4")),
+        lambda: after(page, lambda: page.select_option("#schedule", "in turn")),
+        lambda: change(page, "[aria-label='round trip of c4']", "300 ms"),
+        lambda: after(page, lambda: page.select_option("#schedule", "")),
+        lambda: after(page, lambda: page.select_option("#codec-up", label=ANY_CODEC)),
+    ):
+        act()
+        toml = export(page, "scenario.toml")
+        plan = planned(tmp_path, toml)
+        assert json.loads(export(page, "plan.json")) == plan
+        assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
+        shown = page.eval_on_selector_all("#fleet .crossing", "all => all.map(one => one.textContent)")
+        for client, text in zip(plan["clients"], shown, strict=True):
+            lossy = {name: f"{name} (lossy)" for name in ("bf16", "fp16", "int8", "int4", "topk")}
+            up, down = (lossy.get(client[way], client[way]) for way in ("up", "down"))
+            whole = f"{client['schedule']}; {up} up, {down} down"
+            assert text == ("" if client["mode"] == "fedavg" else whole)
+        coded = [client for client in plan["clients"] if client["mode"] == "split" and client["up"] != "fp32"]
+        assert page.is_visible("#lossy") == bool(coded)
+        seen.append(shown_latency(page))
+    assert len(set(seen)) >= 6, "controls that change nothing"
+    tables = tomllib.loads(toml)
+    assert tables["session"]["micro_batches"] == 4
+    assert tables["wire"]["down"] == "int4"
+    assert tables["client"][3]["rtt"] == "300 ms"
+    page.wait_for_timeout(500)
+    latency, link = page.inner_text("#latency"), page.url
+    page.goto("about:blank")
+    after(page, lambda: page.goto(link))
+    assert page.inner_text("#latency") == latency
+    assert (page.input_value("#parts"), page.input_value("#codec-down")) == ("4", "int4")
+    page.fill("#parts", "17")
+    page.press("#parts", "Tab")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "micro_batches is 17" in page.inner_text("#error")
+
+
+def test_a_step_is_drawn_part_by_part_for_the_chosen_client(page, server, tmp_path):
+    open_planner(page, server)
+    for parts in (1, 4):
+        if parts > 1:
+            change(page, "#parts", str(parts))
+        (tmp_path / "page.toml").write_text(export(page, "scenario.toml"))
+        problem = load_scenario(tmp_path / "page.toml").problem()
+        plan = exact(problem)
+        for name in ("c4", "c3"):
+            if page.input_value("#step-client") != name:
+                after(page, lambda name=name: page.click(f"[aria-label='Show a step of {name}']"))
+            step = timeline(problem, plan, name)
+            drawn = page.eval_on_selector_all(
+                "#step svg rect.part",
+                "all => all.map(one => [one.dataset.part, one.dataset.station, one.x.baseVal.value])",
+            )
+            stays = {(stay.part, stay.station): stay for stay in step.stays if stay.end > stay.begin}
+            assert {(int(part), station) for part, station, _ in drawn} == set(stays)
+            assert {int(part) for part, _, _ in drawn} == set(range(parts))
+            places = np.array([place for *_, place in drawn])
+            begins = np.array([stays[int(part), station].begin for part, station, _ in drawn])
+            scale = (places.max() - places.min()) / (begins.max() - begins.min())
+            np.testing.assert_allclose(places - places.min(), begins * scale, atol=0.05)
+            told = page.inner_text("#step .note >> nth=0")
+            assert told.startswith(f"A step of {name} takes {show_seconds(step.seconds)}: ")
+            assert told in page.get_attribute("#step svg", "aria-label")
+            page.click("#step summary")
+            assert page.locator("#step .alternative tbody tr").count() == parts
+            page.click("#step summary")
+            assert page.inner_text("#busy tr.chosen").startswith(busy(plan, name).waits_for)
+    assert page.input_value("#step-client") == "c3"
+    after(page, lambda: page.select_option("#step-client", "c1"))
+    assert page.inner_text("#step .note >> nth=0").startswith("A step of c1 ")
+
+
+def test_a_bar_of_an_overlapped_session_is_as_long_as_its_latency(page, server, tmp_path):
+    open_planner(page, server)
+    change(page, "#parts", "8")
+    after(page, lambda: page.select_option("#schedule", "overlapped"))
+    plan = planned(tmp_path, export(page, "scenario.toml"))
+    overlapped = [client["phases"]["overlap"] > 0 for client in plan["clients"]]
+    assert any(overlapped)
+    rects = page.eval_on_selector_all(
+        "#phases svg rect:not(.probe)",
+        "all => all.map(one => [one.x, one.y, one.width].map(part => part.baseVal.value))",
+    )
+    rows: dict[int, list[tuple[float, float]]] = {}
+    first = min(y for _, y, _ in rects)
+    for x, y, width in rects:
+        rows.setdefault(int((y - first + 0.01) // 27), []).append((x, x + width))
+    left = min(begin for row in rows.values() for begin, _ in row)
+    ends = np.array([max(end for _, end in rows[k]) - left for k in sorted(rows)])
+    latencies = np.array([client["latency"] for client in plan["clients"]])
+    np.testing.assert_allclose(ends / ends.max(), latencies / latencies.max(), atol=1e-3)
+    assert page.locator("#phases svg rect.track").count() == sum(overlapped)
+
+
+def test_a_lossy_run_is_named_lossy_at_the_top_of_its_report(page, tmp_path):
+    write_run(tmp_path / "coded", rounds=3, problem=coded_problem())
+    write_run(tmp_path / "plain", rounds=3, problem=coded_problem("fp32", "in turn"))
+    for names, count in ((["coded"], 1), (["plain"], 0), (["coded", "plain"], 1)):
+        arguments = ["report", *(str(tmp_path / name) for name in names), "--out", str(tmp_path / "r.html")]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+        page.goto((tmp_path / "r.html").as_uri())
+        assert page.locator(".notice.lossy").count() == count
+        assert page.locator(".crossing").count() == len(names)
+    assert "coded: This run is lossy: " in page.inner_text(".notice.lossy")
+    first, second = page.eval_on_selector_all("#compared .named", "all => all.map(one => one.textContent)")
+    assert (first, second) == ("coded (lossy)", "plain")
+    assert page.locator("#gantt svg rect.track").count() > 0
+    assert "at the same time" in page.inner_text("text=By phase >> xpath=..")
 
 
 def test_editing_a_client_changes_its_plan_and_a_mistake_is_told_and_mended(page, server):

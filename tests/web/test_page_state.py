@@ -3,6 +3,7 @@
 import json
 import tomllib
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from cutwater.base.errors import CutwaterError
 from cutwater.base.toml import to_toml
-from cutwater.base.units import parse_compute, parse_rate, parse_size
+from cutwater.base.units import parse_compute, parse_rate, parse_size, parse_time
+from cutwater.codec.registry import CODECS
 from cutwater.model import zoo
-from cutwater.plan.fleet import NO_LIMIT, Fleet
+from cutwater.plan.fleet import NO_LIMIT, SCHEDULES, SETS, Fleet
+from cutwater.plan.session import Wires
 from cutwater.runs.reader import Folder
 from cutwater.scenario.file import load_scenario, read_scenario
 from cutwater.web.answers import details_answer, plan_answer
@@ -41,6 +44,17 @@ BODY = {
     "fleet": {"csv": "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\nb,0.1 GFLOPS,2 MB/s,90\n"},
     "planner": "exact",
 }
+TABLES = {
+    "model": MODEL,
+    "server": {"compute": "20 GFLOPS"},
+    "session": {"steps": 5},
+    "client": [{"name": "a", "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 80}],
+}
+PARTS = {"session": {"steps": 5, "batch_size": 16, "micro_batches": 4}}
+CODED_CSV = (
+    "name,compute,rate,samples,rtt,codecs,schedules\n"
+    "a,1 GFLOPS,1 MB/s,80,40 ms,fp32 int4,in turn\nb,0.1 GFLOPS,2 MB/s,90,,,in turn overlapped\n"
+)
 amounts = st.floats(min_value=1e-3, max_value=1e18)
 
 
@@ -50,12 +64,19 @@ def test_a_quantity_reads_back_as_the_very_same_number(value):
         assert read(quantity(kind, value)) == value
 
 
+@given(st.floats(min_value=1e-6, max_value=1e6))
+def test_a_time_reads_back_as_the_very_same_number(value):
+    assert parse_time(quantity("time", value)) == value
+
+
 def test_quantities_are_written_as_people_write_them():
     assert quantity("compute", 3e12) == "3 TFLOPS"
     assert quantity("compute", 130e9) == "130 GFLOPS"
     assert quantity("rate", 32e6) == "4 MB/s"
     assert quantity("rate", 4e5) == "0.05 MB/s"
     assert quantity("size", 8 * 512e6) == "512 MB"
+    assert quantity("time", 0.04) == "40 ms"
+    assert quantity("time", 1.5) == "1.5 s"
 
 
 @st.composite
@@ -76,15 +97,19 @@ def fleets(draw):
         min_cut=draw(counts),
         memory=draw(memory),
         steps=draw(st.none() | counts),
+        rtt=draw(st.lists(st.just(0.0) | st.floats(1e-6, 9.0), min_size=count, max_size=count)),
+        holds=draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)),
         forbidden={0: frozenset(draw(st.sets(st.integers(1, 50), max_size=3)))},
+        codecs={0: frozenset(draw(st.sets(st.sampled_from(CODECS), max_size=3)))},
+        schedules={count - 1: frozenset(draw(st.sets(st.sampled_from(SCHEDULES))))},
     )
 
 
 def same(one: Fleet, other: Fleet) -> bool:
-    columns = ("compute", "up", "down", "samples", "epochs", "steps", "batch_size", "min_cut", "memory")
+    columns = {each.name for each in fields(Fleet)} - {"names", *SETS}
     equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
-    forbidden = [{k: cuts for k, cuts in fleet.forbidden.items() if cuts} for fleet in (one, other)]
-    return equal and list(one.names) == list(other.names) and forbidden[0] == forbidden[1]
+    sets = [[{k: s for k, s in getattr(fleet, n).items() if s} for n in SETS] for fleet in (one, other)]
+    return equal and list(one.names) == list(other.names) and sets[0] == sets[1]
 
 
 @settings(deadline=None)
@@ -116,7 +141,16 @@ def test_what_is_written_as_toml_is_what_tomllib_reads(tables):
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"rates": 0.3}, {"devices": 7.7}, {"min_cut": 2}, {"server": "0.123 TFLOPS"}, {"planner": "greedy"}],
+    [
+        {},
+        {"rates": 0.3},
+        {"devices": 7.7},
+        {"min_cut": 2},
+        {"server": "0.123 TFLOPS"},
+        {"planner": "greedy"},
+        {"wire": {"up": "int8", "down": ["fp32", "bf16"], "schedule": "overlapped"}} | PARTS,
+        {"wire": {"up": ["int4", "fp32"]}, "fleet": {"csv": CODED_CSV}, "rates": 2} | PARTS,
+    ],
 )
 def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, change):
     asked = read_asked(BODY | change, CATALOGUE)
@@ -124,6 +158,9 @@ def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, cha
     problem = load_scenario(tmp_path / "exported.toml").problem()
     assert same(problem.fleet, asked.problem.fleet)
     assert problem.server == asked.problem.server
+    assert (problem.session, problem.wires) == (asked.problem.session, asked.problem.wires)
+    if "wire" in change:
+        assert problem.wires != Wires()
     back = read_asked(
         from_toml((tmp_path / "exported.toml").read_text(), CATALOGUE) | {"planner": asked.planner}, CATALOGUE
     )
@@ -219,6 +256,12 @@ def test_a_copied_spreadsheet_with_tabs_or_semicolons_works():
             {"fleet": {"draw": {"clients": 10**12, "compute": "1 GFLOPS", "rate": "1 MB/s", "samples": 1}}},
             "at most",
         ),
+        ({"wire": {"up": "os:system"}}, "codec 'os:system' is not one that this page may run"),
+        ({"wire": {"down": ["fp32", "antigravity:geohash"]}}, "is not one that this page may run"),
+        ({"wire": {"up": "int9"}}, "[wire] up is 'int9'"),
+        ({"wire": {"upp": "int8"}}, "unknown key 'upp'"),
+        ({"session": {"steps": 1, "batch_size": 4, "micro_batches": 5}}, "micro_batches is 5"),
+        ({"client": 3}, "the scenario client is 3"),
         ({"sections": {"server": {}}, "export": 1}, "the scenario has an unknown key 'export'"),
     ],
 )
@@ -237,6 +280,10 @@ def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_sentence(change
         ('profile = "/etc/passwd"', "there is no saved profile '/etc/passwd'"),
         ('profile = "../p.json"', "there is no saved profile '../p.json'"),
         ('[model]\nname = "os:system"', "is not one that this page may run"),
+        (
+            to_toml(TABLES | {"wire": {"up": "os:system"}}),
+            "codec 'os:system' is not one that this page may run",
+        ),
         (f"[fleet]\nclients = {MOST_CLIENTS + 1}", "at most"),
         ('[fleet]\nclients = "5000000"', "the fleet has 5,000,000 clients, but a page shows 100,000 at most"),
         ("[fleet]\nclients = 1000000000000", "but a page shows 100,000 at most"),
@@ -325,7 +372,8 @@ places = st.sampled_from(
             "session.steps",
             "session.batch_size",
         ),
-        *("fleet", "fleet.csv", "planner", "rates", "min_cut", "sections"),
+        *("fleet", "fleet.csv", "planner", "rates", "min_cut", "sections", "client"),
+        *("session.micro_batches", "wire", "wire.up", "wire.schedule"),
     ]
 )
 
@@ -333,7 +381,7 @@ places = st.sampled_from(
 @settings(deadline=None, max_examples=100)
 @given(places, junk)
 def test_whatever_a_page_sends_the_answer_is_a_plan_or_a_sentence(place, value):
-    body = json.loads(json.dumps(BODY))
+    body = json.loads(json.dumps(BODY | {"wire": {}}))
     table, _, key = place.rpartition(".")
     (body[table] if table else body)[key] = value
     for asked in (body, value):

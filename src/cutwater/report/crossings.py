@@ -54,12 +54,14 @@ class Crossings:
         ways = (("smashed data", {wire.up for wire in wires}), ("gradients", {wire.down for wire in wires}))
         changed = {what: sorted(name for name in names if lossy(name) is not False) for what, names in ways}
         told = " and ".join(
-            f"{what} as {', '.join(map(in_words, names))}" for what, names in changed.items() if names
+            f"{what} crossed the cut as {', '.join(map(in_words, names))}"
+            for what, names in changed.items()
+            if names
         )
         certain = any(lossy(name) for names in changed.values() for name in names)
         return shown(
-            f"This run {'is' if certain else 'may be'} lossy: {told} crossed the cut, so that numbers "
-            "arrived changed and what was learned differs from training without codecs."
+            f"This run {'is' if certain else 'may be'} lossy: {told}, so that numbers arrived "
+            "changed and what was learned differs from training without codecs."
         )
 
 

@@ -143,7 +143,7 @@ def phase_totals(rounds: Iterable[KeptRound]) -> tuple[PhaseTotal, ...]:
 
 
 def overlap_totals(rounds: Iterable[KeptRound]) -> tuple[PhaseTotal, ...]:
-    """What of these took place at the same time, and the sessions: all phases less that; () if nothing was."""
+    """What of these took place at the same time, if anything, and the sessions: all phases less that."""
     found = _totals(rounds, (OVERLAP, "total"))
     return found if any(row.planned or row.actual for row in found[:1]) else ()
 

@@ -12,13 +12,15 @@
   CW.LANES_NOTE =
     "Where parts overlap, a bar has four lanes: how long client, link up, server and link down are busy in the same time.";
 
-  /* One after the other: {phases: seconds, seconds, overlap} with their names. */
+  /* One after the other: {phases: seconds, seconds, overlap} with their names; what steps wait for before the model goes. */
   const inTurn = (put, { phases }, names) => {
+    const last = names.indexOf("model_upload");
+    const order = names.map((_, p) => p).sort((a, b) => (a === last) - (b === last));
     let at = 0;
-    phases.forEach((seconds, p) => {
-      put(at, seconds, 0, 1, CW.phaseColour(names[p]));
-      at += seconds;
-    });
+    for (const p of order) {
+      put(at, phases[p], 0, 1, CW.phaseColour(names[p]));
+      at += phases[p];
+    }
   };
   /* The model comes and goes by itself; between that, each lane is filled as far as it is busy. */
   const overlapped = (put, { phases, seconds }, names, tall) => {
