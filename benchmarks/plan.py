@@ -19,8 +19,9 @@ import numpy as np
 from cutwater.plan.alternating import alternating
 from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Fleet
+from cutwater.plan.latency import overlapped_seconds
 from cutwater.plan.problem import Problem, Server
-from cutwater.plan.session import Session
+from cutwater.plan.session import Session, Wires
 from cutwater.profile.values import Profile
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +29,8 @@ sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 
 FASTER_THAN_SCIP = 100
 OF_ONE_TABLE = 0.25
+FEW_WITHIN = 5.0
+"""Milliseconds."""
 MEMORY = 1 << 30
 EXPONENT = 1.15
 
@@ -110,6 +113,64 @@ def against_one_table(profile: Profile, count: int) -> bool:
     return ratio <= OF_ONE_TABLE
 
 
+def with_wires(problem: Problem) -> Problem:
+    """The same with six ways to cross each cut: two schedules by three codecs."""
+    session = Session(epochs=20, micro_batches=4)
+    wires = Wires(up=("fp32", "bf16", "int8"))
+    return problem.replace(session=session, wires=wires)
+
+
+def one_table_of_wires(problem: Problem, chunk: int = 1000) -> float:
+    """One numpy evaluation of the K × L × 6 latencies by the closed form, at equal shares."""
+    costs, crossing, fleet = problem.costs, problem.wire_costs, problem.fleet
+    cuts, share = np.arange(1, problem.layers)[:, None], problem.server.compute / len(problem)
+    rows, best = cuts - 1, np.inf
+    for start in range(0, len(problem), chunk):
+        some = slice(start, start + chunk)
+        up, down, work = fleet.up[some], fleet.down[some], problem.work[some]
+        parts, trips = problem.steps.parts[some], problem.steps.parts[some] * fleet.rtt[some]
+        model = costs.bits[rows] * (1 / up + 1 / down)
+        computing = work * (costs.client[rows] / fleet.compute[some] + costs.server[rows] / share)
+        for wire, overlapped in enumerate(crossing.overlapped):
+            if overlapped:
+                table = model + overlapped_seconds(problem, cuts, share, some, wire)
+            else:
+                sent = work * crossing.smashed[wire, rows] + parts * crossing.smashed_message[wire, rows]
+                got = work * crossing.gradient[wire, rows] + parts * crossing.gradient_message[wire, rows]
+                table = model + computing + sent / up + got / down + trips
+            best = min(best, float(table.min()))
+    return best
+
+
+def against_one_table_of_wires(profile: Profile, count: int) -> bool:
+    base = papers_kind(profile, count, 1)
+    tables, plans = [], []
+    for _ in range(3):
+        problem = with_wires(base)
+        start = time.perf_counter()
+        plan = exact(problem)
+        plans.append(time.perf_counter() - start)
+        assert plan.gap <= 1e-9
+        tables.append(seconds(lambda: one_table_of_wires(problem)))  # noqa: B023
+    ratio = median(plans) / median(tables)
+    print(
+        f"{count:,} clients x {problem.layers} cuts x {len(problem.options)} wires: exact {median(plans):.2f} s, "
+        f"one numpy table {median(tables):.2f} s: {ratio:.2f} x (limit {OF_ONE_TABLE})",
+        _verdict(ratio <= OF_ONE_TABLE),
+    )
+    return ratio <= OF_ONE_TABLE
+
+
+def few_clients_with_wires(profile: Profile) -> bool:
+    base = papers_kind(profile, 10, 1)
+    milliseconds = 1e3 * median(seconds(lambda: exact(with_wires(base))) for _ in range(51))
+    print(
+        f"10 clients x {len(profile)} cuts x 6 wires: exact {milliseconds:.1f} ms (limit {FEW_WITHIN})",
+        _verdict(milliseconds <= FEW_WITHIN),
+    )
+    return milliseconds <= FEW_WITHIN
+
+
 def peak_memory(count: int) -> bool:
     """Peak memory of a whole process that does nothing but plan from a saved profile, without torch."""
     done = subprocess.run(
@@ -183,10 +244,13 @@ def main() -> None:
         return
     largest = 100_000 if arguments.quick else 1_000_000
     profile = papers_profile()
-    exact(papers_kind(profile, 2, 0))  # load compiled code before any clock starts
+    for problem in (papers_kind(profile, 2, 0), with_wires(papers_kind(profile, 2, 0))):
+        exact(problem)  # load compiled code before any clock starts
     good = [
         against_scip(profile, 3 if arguments.quick else 10),
         against_one_table(profile, largest),
+        against_one_table_of_wires(profile, largest),
+        few_clients_with_wires(profile),
         peak_memory(largest),
         growth(profile, largest),
     ]

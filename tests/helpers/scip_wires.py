@@ -18,7 +18,7 @@ _SERVER = 2
 
 
 def _paths(parts, rtt):
-    """(α, β) of every path: at each of five stations it passes some consecutive parts, from where it is on."""
+    """(α, β) of every path: at each of five stations it passes some consecutive parts, on from where it is."""
     last = len(parts) - 1
     for bars in combinations(range(last + 4), 4):
         # Where the path goes on to the next station, out of all its moves to a next part or station.
@@ -91,7 +91,7 @@ def _option(option, F):
     _, _, fixed, rtt, overlapped, batches, parts = option
     found = []
     for count, first, end in batches.tolist():
-        rows = [tuple(row[:2]) + (row[2] / F,) + tuple(row[3:]) for row in parts[first:end].tolist()]
+        rows = [(*row[:2], row[2] / F, *row[3:]) for row in parts[first:end].tolist()]
         found.append((count, _lines(rows, rtt, overlapped=overlapped)))
     return fixed, found
 

@@ -17,7 +17,7 @@ from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
-from cutwater.plan.tables import ClientTables, CutTables, without_server
+from cutwater.plan.tables import NOT_SEEN, ClientTables, CutTables, without_server
 
 LEFTOVER = pytest.mark.parametrize("leftover", ["lexicographic", "none"])
 
@@ -209,11 +209,12 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
     assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)
 
 
-def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns):  # noqa: PLR0917
+def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns, _):  # noqa: PLR0917
     """What the sweep over T̃ means, with the sum made anew for every client."""
 
     def need(T, k):
-        return kernel.need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns)
+        fresh, least = np.array(NOT_SEEN), np.empty(rows.shape[2])
+        return kernel.need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, fresh, least)
 
     for visited, b in enumerate(order):
         T = alone[b]
@@ -248,7 +249,7 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
     alone = without_server(problem)[0]
     tables = ClientTables.of(problem, CutTables.of(problem), alone, np.arange(count))
     rows, by_cut = (tables.pattern, tables.weights), tables.by_cut
-    cells = (by_cut.scaled, by_cut.rows, by_cut.turns)
+    cells = (by_cut.scaled, by_cut.rows, by_cut.turns, tables.seen)
     order = np.argsort(-alone, kind="stable")
     needs = [kernel.used(alone[k], np.array([k]), 1, *rows, *cells) for k in order]
     found = []
@@ -264,7 +265,8 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     nowhere = {"__name__": "cutwater.plan.kernel"}
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
     weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 30).reshape(10, 3)
-    wanted = kernel._need(90.0, weight, scaled, scaled, 3)
+    arguments = (90.0, weight, scaled, scaled, 3, np.array(NOT_SEEN), np.empty(3))
+    wanted = kernel._need(*arguments)
     assert 0 < wanted < np.inf
-    assert nowhere["need"](90.0, weight, scaled, scaled, 3) == wanted
-    assert kernel.need(90.0, weight, scaled, scaled, 3) == wanted
+    assert nowhere["need"](*arguments) == wanted
+    assert kernel.need(*arguments) == wanted

@@ -57,7 +57,7 @@ def exact(problem: Problem, *, leftover: Leftover = "lexicographic") -> Plan:
         # What is left over reaches further down than the clients looked at so far.
         part = field.slowest(8 * len(part.clients))
         found = _solve(part.table, F)
-    split, cell, share = _assign(part.table.with_cells(field.by_cut).with_alone(needs), target, F)
+    split, cell, share = _assign(part.table.with_alone(needs), field.by_cut, target, F)
     chosen, shares = part.clients[split], np.zeros(len(problem))
     cuts[chosen], wires[chosen], shares[chosen] = field.by_cut.cuts[cell], field.by_cut.wires[cell], share
     bound = found.lower_bound * (1 - ROUNDING)
@@ -137,7 +137,9 @@ def _solve(table: ClientTables, F: float) -> _Optimum:
         return _Optimum(slowest, slowest, None, np.full_like(alone, np.inf))
     least = np.empty_like(alone)
     cells, equal = table.by_cut, F / len(alone)
-    ceiling = kernel.extremes(table.pattern, table.weights, alone, cells.rows, cells.turns, equal, least)
+    ceiling = kernel.extremes(
+        table.pattern, table.weights, alone, cells.rows, cells.turns, equal, least, table.seen
+    )
     helped = alone > least
     slowest = float(alone.max(where=~helped, initial=0.0))
     if not helped.any():
@@ -163,7 +165,7 @@ class _Demand:
     def __call__(self, T: float) -> tuple[float, float]:
         table, cells = self._table, self._table.by_cut
         at, below = kernel.demand(
-            T, table.pattern, table.weights, table.alone, cells.scaled, cells.rows, cells.turns
+            T, table.pattern, table.weights, table.alone, cells.scaled, cells.rows, cells.turns, table.seen
         )
         if at > self._F:
             self._only_above(T)
@@ -192,7 +194,7 @@ def _lexicographic(table: ClientTables, found: _Optimum, F: float) -> tuple[floa
     rest = np.flatnonzero(np.isfinite(alone) & (alone <= T))
     order = rest[np.argsort(-alone[rest], kind="stable")]
     places = alone[order]
-    cells = (table.by_cut.scaled, table.by_cut.rows, table.by_cut.turns)
+    cells = (table.by_cut.scaled, table.by_cut.rows, table.by_cut.turns, table.seen)
     count, visited = kernel.sweep(F, order, split, first.size, table.pattern, table.weights, alone, *cells)
     if visited == 0:
         return T, alone
@@ -206,27 +208,20 @@ def _lexicographic(table: ClientTables, found: _Optimum, F: float) -> tuple[floa
     return _search(table.with_alone(alone), F, floor, ceiling).high, alone
 
 
-def _assign(table: ClientTables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
-    """Which clients are split at the target, in which cell, with which share.
+def _assign(table: ClientTables, cells: CutTables, target: float, F: float) -> tuple[Ints, Ints, Floats]:
+    """Which clients are split at the target, in which of all cells, with which share.
 
     A client with hardly any time left for the server magnifies rounding, so the shares may add up to a trifle
     more than there is; a target that is a trifle later mends that for everyone.
     """
     index = np.empty(len(table.alone), dtype=np.int64)
     shares = np.empty(len(table.alone))
-    trifle = TOLERANCE / 2
+    trifle, searched = TOLERANCE / 2, table.by_cut
+    clients = (table.pattern, table.weights, table.alone)
+    looked_at = (searched.scaled, searched.rows, searched.turns)
+    cut = np.searchsorted(np.unique(cells.cuts), searched.cuts)
     while True:
-        kernel.assign(
-            target,
-            table.pattern,
-            table.weights,
-            table.alone,
-            table.by_cut.rows,
-            table.by_cut.turns,
-            table.by_cut.wires,
-            index,
-            shares,
-        )
+        kernel.assign(target, *clients, *looked_at, cut, table.seen, cells.rows, cells.turns, index, shares)
         if shares.sum() <= F:
             break
         target *= 1 + trifle

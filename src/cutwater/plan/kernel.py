@@ -49,42 +49,47 @@ def _step(
     forward, up, head_up, server, down, head_down, backward = t
     n1, q1, n2, q2 = parts[0], parts[1], parts[2], parts[3]
     there = 1.0 if n2 > 0.0 else 0.0
-    large = (q1 * forward, q1 * up + head_up, q1 * server * x, q1 * down + head_down, q1 * backward)
-    small = (
-        q2 * forward,
-        q2 * up + head_up * there,
-        q2 * server * x,
-        q2 * down + head_down * there,
-        q2 * backward,
+    a0, a1, a2, a3, a4 = (
+        q1 * forward,
+        q1 * up + head_up,
+        q1 * server * x,
+        q1 * down + head_down,
+        q1 * backward,
     )
-    client = n1 * (large[0] + large[4]) + n2 * (small[0] + small[4])
-    best = slope = -1.0
-    for i in range(5):
-        total = slowest = rest = slowest_rest = 0.0
-        at_server = rest_at_server = False
-        for j in range(i + 1):
-            total += large[j]
-            if large[j] > slowest:
-                slowest, at_server = large[j], j == 2
-        for j in range(i, 5):
-            rest += small[j]
-            if small[j] > slowest_rest:
-                slowest_rest, rest_at_server = small[j], j == 2
-        value = total + (n1 - 1.0) * slowest + rest + (n2 - 1.0) * slowest_rest
-        if value > best:
-            best = value
-            slope = 0.0
-            if i >= 2:
-                slope += q1 * server
-            if at_server:
-                slope += (n1 - 1.0) * q1 * server
-            if i <= 2:
-                slope += q2 * server
-            if rest_at_server:
-                slope += (n2 - 1.0) * q2 * server
+    b0, b1, b2 = q2 * forward, q2 * up + head_up * there, q2 * server * x
+    b3, b4 = q2 * down + head_down * there, q2 * backward
+    client = n1 * (a0 + a4) + n2 * (b0 + b4)
+    # The larger parts up to each station, the smaller ones from there on, and the slowest of both.
+    up1 = max(a0, a1)
+    up2 = max(up1, a2)
+    up3 = max(up2, a3)
+    on3 = max(b4, b3)
+    on2 = max(on3, b2)
+    on1 = max(on2, b1)
+    more, rest = n1 - 1.0, n2 - 1.0
+    best, station = a0 + more * a0 + (b0 + b1 + b2 + b3 + b4) + rest * max(on1, b0), 0
+    value = a0 + a1 + more * up1 + (b1 + b2 + b3 + b4) + rest * on1
+    if value > best:
+        best, station = value, 1
+    value = a0 + a1 + a2 + more * up2 + (b2 + b3 + b4) + rest * on2
+    if value > best:
+        best, station = value, 2
+    value = a0 + a1 + a2 + a3 + more * up3 + (b3 + b4) + rest * on3
+    if value > best:
+        best, station = value, 3
+    value = a0 + a1 + a2 + a3 + a4 + more * max(up3, a4) + b4 + rest * b4
+    if value > best:
+        best, station = value, 4
     if client >= best + rtt:
         return client, 0.0
-    return best + rtt, slope
+    slope = 0.0
+    if station >= 2:
+        slowest = up2 if station == 2 else up3 if station == 3 else max(up3, a4)
+        slope += q1 * (n1 if a2 > up1 and a2 >= slowest else 1.0)
+    if station <= 2:
+        slowest = on2 if station == 2 else on1 if station == 1 else max(on1, b0)
+        slope += q2 * (n2 if b2 > on3 and b2 >= slowest else 1.0)
+    return best + rtt, slope * server
 
 
 step = compiled(_step)
@@ -134,31 +139,152 @@ def _largest_x(T: float, x: float, row: Floats, i: int, weight: Floats) -> float
 largest_x = compiled(_largest_x)
 
 
-def _extremes(
-    pattern: Ints, weights: Floats, alone: Floats, rows: Floats, turns: int, equal: float, least: Floats
+def _floors(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> None:
+    """Fill ``least`` with what no overlapped session is faster than at x: the longest of four of its paths.
+
+    They go along the server, the link up, the link down, and the client. Nearly always one of them is the
+    longest of all, and they are found without a branch for each cell.
+    """
+    first, last = weight[29] * x, weight[30] * x
+    for i in range(turns, row.shape[1]):
+        forward, up = weight[9] * row[8, i], weight[10] * row[2, i] + weight[11] * row[6, i]
+        back = weight[12] * row[3, i] + weight[14] * row[7, i]
+        end = weight[13] * row[9, i] + weight[15]
+        by_server = forward + up + weight[4] * x * row[4, i] + back + end
+        by_up = forward + (weight[2] * row[2, i] + weight[6] * row[6, i]) + last * row[4, i] + back + end
+        by_down = forward + up + first * row[4, i] + (weight[3] * row[3, i] + weight[7] * row[7, i]) + end
+        client = weight[1] * row[1, i]
+        longest = by_server if by_server > by_up else by_up
+        longest = longest if longest > by_down else by_down
+        longest = longest if longest > client else client
+        least[i] = weight[0] * row[0, i] + weight[5] * row[5, i] + longest
+
+
+floors = compiled(_floors)
+
+
+def _quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> tuple[float, int]:
+    """The fastest overlapped session at x, and its cell."""
+    floors(x, row, weight, turns, least)
+    chosen = turns
+    for i in range(turns, row.shape[1]):
+        if least[i] < least[chosen]:
+            chosen = i
+    best = overlapped(x, row, chosen, weight)[0]
+    for i in range(turns, row.shape[1]):
+        if least[i] < best:
+            found = overlapped(x, row, i, weight)[0]
+            if found < best:
+                best, chosen = found, i
+    return best, chosen
+
+
+quickest = compiled(_quickest)
+
+
+def _extremes(  # noqa: PLR0917 - compiled code takes its arrays one by one
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    rows: Floats,
+    turns: int,
+    equal: float,
+    low: Floats,
+    seen: Floats,
 ) -> float:
-    """Fill ``least`` with min over cells of a_k; return T of giving every client the share ``equal``."""
+    """Fill ``low`` with min over cells of a_k; return T of giving every client the share ``equal``."""
     slowest = 0.0
+    least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
         row, weight = rows[pattern[k]], weights[k]
         per_share = weight[4] / equal
-        low = high = np.inf
+        low[k] = high = np.inf
         for i in range(turns):
             a = in_turn(row, i, weight)
-            low = min(low, a)
+            low[k] = min(low[k], a)
             high = min(high, a + per_share * row[4, i])
-        for i in range(turns, row.shape[1]):
-            bound = along_server(row, i, weight)
-            if bound < low:
-                low = min(low, overlapped(0.0, row, i, weight)[0])
-            if bound + per_share * row[4, i] < high:
-                high = min(high, overlapped(1.0 / equal, row, i, weight)[0])
-        least[k] = low
+        if turns < row.shape[1]:
+            low[k] = min(low[k], quickest(0.0, row, weight, turns, least)[0])
+            found, cell = quickest(1.0 / equal, row, weight, turns, least)
+            high = min(high, found)
+            seen[k, 0], seen[k, 1], seen[k, 2] = cell, 0.0, -np.inf
         slowest = max(slowest, min(high, alone[k]))
     return slowest
 
 
-def _need(T: float, weight: Floats, scaled: Floats, row: Floats, turns: int) -> float:
+def _along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
+    """N·x at which the path along the server takes T."""
+    u: float = (
+        (T - weight[15]) * scaled[4, i]
+        - weight[0] * scaled[0, i]
+        - weight[5] * scaled[5, i]
+        - weight[9] * scaled[8, i]
+        - weight[10] * scaled[2, i]
+        - weight[11] * scaled[6, i]
+        - weight[12] * scaled[3, i]
+        - weight[13] * scaled[9, i]
+        - weight[14] * scaled[7, i]
+    )
+    return u
+
+
+along = compiled(_along)
+
+
+def _shortest_overlapped(  # noqa: PLR0917
+    T: float, x: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
+) -> float:
+    """The largest x, not below the given one, at which one client is done by T in an overlapped cell.
+
+    ``seen`` is the cell that was the best when this client was last looked at, an x, and what all others took
+    at least at that x. A session never takes less at a larger x, nor less by more than all its work at the
+    server at a smaller one. So mostly, that cell is known to be the best again without a look at the others.
+    """
+    chosen = int(seen[0])
+    if chosen < 0:
+        most = 0.0
+        for i in range(turns, row.shape[1]):
+            u = along(T, weight, scaled, i)
+            if u > most:
+                most, chosen = u, i
+        if chosen < 0:
+            return x
+    start = along(T, weight, scaled, chosen) / weight[4]
+    if start > x:
+        x = max(x, largest_x(T, start, row, chosen, weight))
+    nearer = seen[1] - x
+    if (seen[2] if nearer <= 0.0 else seen[2] - nearer * weight[4] * row[4, turns:].max()) > T:
+        return x
+    floors(x, row, weight, turns, least)
+    while True:
+        least[chosen] = others = np.inf
+        other, most = -1, 0.0
+        for i in range(turns, row.shape[1]):
+            others = min(others, least[i])
+            # The x at which it takes T is larger by this, N times, if the server is all that it waits for.
+            room = (T - least[i]) * scaled[4, i] if least[i] < T else 0.0
+            if room > most:
+                other, most = i, room
+        if other < 0:
+            break
+        least[other] = overlapped(x, row, other, weight)[0]
+        if least[other] < T:
+            found = largest_x(T, along(T, weight, scaled, other) / weight[4], row, other, weight)
+            if found > x:
+                x, chosen = found, other
+                floors(x, row, weight, turns, least)
+            else:
+                least[other] = T
+    seen[0], seen[1], seen[2] = chosen, x, others
+    return x
+
+
+shortest_overlapped = compiled(_shortest_overlapped)
+
+
+def _need(
+    T: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
+) -> float:
     """need_k(T): the smallest share that has one client done by T, over its allowed cells."""
     link, on_client, on_up, on_down, once = weight[0], weight[1], weight[2], weight[3], weight[5]
     heads_up, heads_down, left = weight[6], weight[7], T - weight[8]
@@ -175,20 +301,9 @@ def _need(T: float, weight: Floats, scaled: Floats, row: Floats, turns: int) -> 
             - heads_down * scaled[7, i]
         )
         best = max(best, u)
-    for i in range(turns, scaled.shape[1]):
-        u = (
-            (T - weight[15]) * scaled[4, i]
-            - link * scaled[0, i]
-            - once * scaled[5, i]
-            - weight[9] * scaled[8, i]
-            - weight[10] * scaled[2, i]
-            - weight[11] * scaled[6, i]
-            - weight[12] * scaled[3, i]
-            - weight[13] * scaled[9, i]
-            - weight[14] * scaled[7, i]
-        )
-        if u > best:
-            best = max(best, weight[4] * largest_x(T, u / weight[4], row, i, weight))
+    if turns < scaled.shape[1]:
+        x = shortest_overlapped(T, best / weight[4], weight, scaled, row, turns, seen, least)
+        best = max(best, weight[4] * x)
     return weight[4] / best if best > 0.0 else np.inf
 
 
@@ -196,14 +311,22 @@ need = compiled(_need)
 
 
 def _demand(
-    T: float, pattern: Ints, weights: Floats, alone: Floats, scaled: Floats, rows: Floats, turns: int
+    T: float,
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    scaled: Floats,
+    rows: Floats,
+    turns: int,
+    seen: Floats,
 ) -> tuple[float, float]:
     """Σ need_k at T, and just below T, where clients with T̃_k = T are not done alone any more."""
     at = below = 0.0
+    least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
         if alone[k] < T:
             continue
-        share = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns)
+        share = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
         if alone[k] == T:
             below += share
         else:
@@ -213,64 +336,103 @@ def _demand(
     return at, at + below
 
 
-def _share(T: float, row: Floats, i: int, turns: int, weight: Floats, enough: float) -> float:
-    """The share by which a client is done by T in a cell; infinite if none is, or none below ``enough``."""
+def _share(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
+    """The share by which a client is done by T in a cell; infinite if none is."""
     if i < turns:
         left = T - in_turn(row, i, weight)
         return weight[4] * (row[4, i] / left) if left > 0.0 else np.inf
     left = T - along_server(row, i, weight)
     if left <= 0.0:
         return np.inf
-    x = left / (weight[4] * row[4, i])
-    if 1.0 / x > enough:
-        return np.inf
-    x = largest_x(T, x, row, i, weight)
+    x = largest_x(T, left / (weight[4] * row[4, i]), row, i, weight)
     return 1.0 / x if x > 0.0 else np.inf
 
 
 share_in = compiled(_share)
 
 
-def _assign(  # noqa: PLR0917 - compiled code takes its arrays one by one
+def _within(
+    T: float, x: float, row: Floats, turns: int, weight: Floats, cut: Ints, least: Floats, near: Ints
+) -> int:
+    """List the cuts at which a session may be done by T at x; return how many they are."""
+    if turns < row.shape[1]:
+        floors(x, row, weight, turns, least)
+    count = 0
+    for i in range(row.shape[1]):
+        seconds = in_turn(row, i, weight) + weight[4] * x * row[4, i] if i < turns else least[i]
+        if seconds <= T and cut[i] not in near[:count]:
+            near[count] = cut[i]
+            count += 1
+    near[:count].sort()
+    return count
+
+
+within = compiled(_within)
+
+
+def _closest(
+    T: float, x: float, row: Floats, turns: int, weight: Floats, near: Ints, cuts: int, shares: Floats
+) -> tuple[int, float]:
+    """Of all cells at some cuts that are done by T at x, the one with the least share, and that share.
+
+    Of those with the same share, the first. Cells have all cuts by the first wire, then by the next.
+    """
+    least = np.inf
+    for wire in range(0, row.shape[1], cuts):
+        for cut in near:
+            i = wire + cut
+            shares[i] = np.inf
+            if i < turns or overlapped(x, row, i, weight)[0] <= T * (1.0 + _SAME):
+                shares[i] = share_in(T, row, i, turns, weight)
+            least = min(least, shares[i])
+    if least < np.inf:
+        for wire in range(0, row.shape[1], cuts):
+            for cut in near:
+                if shares[wire + cut] <= least * (1.0 + _SAME):
+                    return wire + cut, shares[wire + cut]
+    return -1, np.inf
+
+
+closest = compiled(_closest)
+
+
+def _assign(  # noqa: PLR0917
     T: float,
     pattern: Ints,
     weights: Floats,
     alone: Floats,
+    scaled: Floats,
     rows: Floats,
     turns: int,
-    wires: Ints,
+    cut: Ints,
+    seen: Floats,
+    all_rows: Floats,
+    all_turns: int,
     cell: Ints,
     share: Floats,
 ) -> None:
-    """The cell (as an index) and share of every client that needs one at T: the least share.
+    """The cell and share of every client that needs one at T: the least share.
 
-    Of cells with the same share, that of the wire that comes first.
+    The least share is that of a cell that is searched, so that only the cuts of those are looked at by every
+    wire: ``cut`` is the place of a searched cell's cut among the cuts of ``all_rows``.
     """
+    cuts = int(cut.max()) + 1 if len(cut) else 0
+    near = np.empty(cuts, dtype=np.int64)
+    least, shares = np.empty(rows.shape[2]), np.empty(all_rows.shape[2])
     for k in range(alone.shape[0]):
         cell[k], share[k] = -1, 0.0
         if alone[k] <= T:
             continue
         row, weight = rows[pattern[k]], weights[k]
-        best = np.inf
-        for i in range(row.shape[1]):
-            found = share_in(T, row, i, turns, weight, best)
-            if found < best:
-                best = found
-                cell[k] = i
-        chosen = cell[k]
-        if chosen >= 0:
-            for i in range(row.shape[1]):
-                if wires[i] >= wires[chosen]:
-                    break
-                found = share_in(T, row, i, turns, weight, best * (1.0 + _SAME))
-                if found <= best * (1.0 + _SAME):
-                    cell[k] = i
-                    best = found
-                    break
-        share[k] = best if chosen >= 0 else np.inf
+        share[k] = need(T, weight, scaled[pattern[k]], row, turns, seen[k], least)
+        if share[k] < np.inf:
+            x = (1.0 - _DOUBT) / share[k]
+            count = within(T * (1.0 + _SAME), x, row, turns, weight, cut, least, near)
+            of_all = all_rows[pattern[k]]
+            cell[k], share[k] = closest(T, x, of_all, all_turns, weight, near[:count], cuts, shares)
 
 
-def _used(
+def _used(  # noqa: PLR0917
     T: float,
     split: Ints,
     count: int,
@@ -279,12 +441,14 @@ def _used(
     scaled: Floats,
     rows: Floats,
     turns: int,
+    seen: Floats,
 ) -> float:
     """What those that share the server need together to be done by T."""
     total = 0.0
+    least = np.empty(rows.shape[2])
     for i in range(count):
         k = split[i]
-        total += need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns)
+        total += need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
         if total == np.inf:
             break
     return total
@@ -304,6 +468,7 @@ def _sweep(  # noqa: PLR0917
     scaled: Floats,
     rows: Floats,
     turns: int,
+    seen: Floats,
 ) -> tuple[int, int]:
     """Go down T̃ from client to client: each joins those that share if the server has room, or is settled.
 
@@ -316,26 +481,29 @@ def _sweep(  # noqa: PLR0917
     for all of them. Where it does not, the block is made smaller, down to a single client.
     """
     visited, block = 0, 1
+    floor = np.empty(rows.shape[2])
     while visited < order.shape[0]:
         last = min(visited + block, order.shape[0])
         early, late = alone[order[visited]], alone[order[last - 1]]
-        least = used(early, split, count, pattern, weights, scaled, rows, turns)
+        least = used(early, split, count, pattern, weights, scaled, rows, turns, seen)
         if least > F:
             return count, visited
-        most = least if late == early else used(late, split, count, pattern, weights, scaled, rows, turns)
+        most = least
+        if late != early:
+            most = used(late, split, count, pattern, weights, scaled, rows, turns, seen)
         # Sums of many terms are rounded; only a block at one T̃ is decided to the last bit, as one client is.
         doubt = 0.0 if late == early else _DOUBT * F
         while visited < last and most <= F:
             b = order[visited]
             fit, row = scaled[pattern[b]], rows[pattern[b]]
-            own = need(alone[b], weights[b], fit, row, turns)
+            own = need(alone[b], weights[b], fit, row, turns, seen[b], floor)
             if least + own > F + doubt:
                 alone[b] = -np.inf
             elif most + own <= F - doubt:
                 split[count] = b
                 count += 1
-                least += need(early, weights[b], fit, row, turns)
-                most += need(late, weights[b], fit, row, turns)
+                least += need(early, weights[b], fit, row, turns, seen[b], floor)
+                most += need(late, weights[b], fit, row, turns, seen[b], floor)
             else:
                 break
             visited += 1

@@ -12,8 +12,8 @@ client holds already.
 
 A session whose parts overlap takes the longest of several such sums (:mod:`cutwater.plan.schedule`). One of
 them is the path along the server: the first part until the server has it, all parts at the server, the last
-part from there on. It is a lower bound that costs no more than a session in turn does, and spares the inner
-loops most of the exact ones.
+part from there on; others go along the links. They are lower bounds that cost no more than a session in turn
+does, and spare the inner loops most of the exact ones.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,14 @@ ROWS: Final = 10
 """bits, client, smashed, gradient, server, fixed, head up, head down, client forward, client backward."""
 IN_TURN: Final = 9
 """Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
-OVERLAPPED: Final = 29
-"""Then for the path along the server: samples of first parts over f^C and over up, steps/up, samples of last
+OVERLAPPED: Final = 31
+"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of last
 parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of mini-batches
-their number and n₁, size, n₂, size of their parts."""
+their number and n₁, size, n₂, size of their parts. Then the samples of first and of last parts."""
+
+
+NOT_SEEN: Final = (-1.0, 0.0, -np.inf)
+"""Of a client: the cell that was the best when it was last looked at, an x, and what the others took there."""
 
 
 @dataclass(frozen=True)
@@ -135,29 +139,34 @@ class ClientTables:
     """Clients × IN_TURN, or × OVERLAPPED where cells overlap."""
     alone: Floats
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
+    seen: Floats
+    """What the inner loops remember of each client between calls, where cells overlap."""
 
     @classmethod
     def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "ClientTables":
         """Lay out some of the clients; ``alone`` is for all of them."""
-        columns = _in_turn(problem, clients)
+        columns, seen = _in_turn(problem, clients), np.zeros((len(clients), len(NOT_SEEN)))
         if by_cut.turns < len(by_cut.cuts):
             columns += _overlapped(problem, clients)
+            seen[:] = NOT_SEEN
         weights = np.empty((len(clients), len(columns)))
         for place, column in enumerate(columns):
             weights[:, place] = column
-        return cls(by_cut, problem.allowed.of[clients], weights, alone[clients])
+        return cls(by_cut, problem.allowed.of[clients], weights, alone[clients], seen)
 
     def take(self, clients: Ints | Bools) -> "ClientTables":
         """Some of these clients."""
-        return ClientTables(self.by_cut, self.pattern[clients], self.weights[clients], self.alone[clients])
+        return ClientTables(
+            self.by_cut,
+            self.pattern[clients],
+            self.weights[clients],
+            self.alone[clients],
+            self.seen[clients],
+        )
 
     def with_alone(self, alone: Floats) -> "ClientTables":
         """The same clients with other T̃, by which a search marks what it has settled."""
-        return ClientTables(self.by_cut, self.pattern, self.weights, alone)
-
-    def with_cells(self, by_cut: CutTables) -> "ClientTables":
-        """The same clients beside other cells."""
-        return ClientTables(by_cut, self.pattern, self.weights, self.alone)
+        return ClientTables(self.by_cut, self.pattern, self.weights, alone, self.seen)
 
 
 def _in_turn(problem: Problem, clients: Ints) -> list[Floats]:
@@ -189,7 +198,7 @@ def _overlapped(problem: Problem, clients: Ints) -> list[Floats]:
         for kind in steps.kinds
         for column in (kind.count, kind.larger, kind.larger_size, kind.smaller, kind.smaller_size)
     ]
-    return [*along, 1 / compute, 1 / up, rtt, *kinds]
+    return [*along, 1 / compute, 1 / up, rtt, *kinds, first, last]
 
 
 def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
