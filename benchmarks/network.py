@@ -1,6 +1,6 @@
 """Predicted against measured seconds over links that are really slow, and what a link that breaks does.
 
-    python benchmarks/network.py        about three minutes on two cores, as root
+    python benchmarks/network.py        about five minutes on two cores, as root
 
 Needs Linux and iproute2; where it can't make networks it says so and measures nothing. Each client has
 a network namespace of its own, whose link the kernel holds to a rate; nothing is emulated. What a user does
@@ -8,7 +8,8 @@ is done in order: probe every link (`cutwater probe`), write the scenario, train
 read the audit. Then it trains again, and the slowest link is cut in the middle of its session. Both times
 the weights must be those of training in one process, bit for bit. Last, a model with a frozen backbone
 (examples/frozen_backbone.py): plan, audit and the kernel's counters must agree on the bytes of a round, and
-the backbone must cross once. Exits with 1 if a limit is missed.
+the backbone must cross once; and steps that overlap, with and without a codec (schedules.py). Exits with 1 if
+a limit is missed.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cutwater.base.jsonfile import read_json
 from cutwater.execute.local import run
@@ -101,15 +103,30 @@ class Shaped(LocalFleet):
 def main() -> int:
     """Measure everything; 0 if all limits were kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=("links", "frozen"), help="one of the two parts")
+    parser.add_argument("--only", choices=PARTS, help="one of the parts")
     only = parser.parse_args().only
     if sys.platform != "linux" or os.geteuid() != 0 or not possible():
         print("skipped: networks of our own need Linux, root and iproute2")
         return 0
     with networks(), tempfile.TemporaryDirectory() as folder:
-        kept = links(Path(folder)) if only != "frozen" else True
-        kept &= frozen(Path(folder)) if only != "links" else True
-    return 0 if kept else 1
+        kept = [PARTS[name](Path(folder)) for name in PARTS if only in (None, name)]
+    return 0 if all(kept) else 1
+
+
+def overlapping(folder: Path) -> bool:
+    """Steps in 1, 2, 4 and 8 parts, as fp32 and int8, and with a round trip."""
+    import schedules
+
+    large_packets()
+    name = schedules.CLIENT
+    found = probe(folder, name)
+    compute, link = found["compute"]["flops"]["median"], found["link"]
+    said = {"compute": f"{compute:.0f} FLOPS", "rtt": f"{link['round_trip']:.6f} s"}
+    said |= {way: f"{link[way]:.0f} bit/s" for way in ("up", "down")}
+    print(f"     {name}: {LINKS[name]} Mbit/s, probed {link['up'] / 1e6:.2f} and {link['down'] / 1e6:.2f}")
+    return schedules.schedules(
+        folder, said, inside(name), HOST, lambda: counted(name, "rx_bytes") + counted(name, "tx_bytes")
+    )
 
 
 def links(folder: Path) -> bool:
@@ -251,25 +268,31 @@ def counted(name: str, what: str) -> int:
     return int(Path(f"/sys/class/net/cw-{name}/statistics/{what}").read_text())
 
 
-def probed(folder: Path) -> str:
-    """The scenario, with what `cutwater probe` finds in each namespace."""
+def probe(folder: Path, name: str) -> dict[str, Any]:
+    """What `cutwater probe` finds in a namespace."""
     bare = folder / "bare.toml"
     text = CLIENT.format(name="any", compute="1 GFLOPS", up="1 MB/s", down="1 MB/s", forbidden=SPLIT)
     bare.write_text(SCENARIO.format(compute="1 GFLOPS") + text, encoding="utf-8")
-    clients, compute = [], 0.0
     with EchoServer(HOST) as server:
-        for name, rate in LINKS.items():
-            command = [*inside(name), sys.executable, "-m", "cutwater", "probe", str(bare), "--json"]
-            address = f"{HOST}:{server.port}"
-            said = subprocess.run([*command, "--server", address], check=True, capture_output=True).stdout
-            found = json.loads(said)
-            compute, link = found["compute"]["flops"]["median"], found["link"]
-            up, down = f"{link['up']:.0f} bit/s", f"{link['down']:.0f} bit/s"
-            print(f"     {name}: {rate} Mbit/s, probed {link['up'] / 1e6:.2f} and {link['down'] / 1e6:.2f}")
-            rest = WHOLE if name == "fast" else SPLIT
-            clients.append(
-                CLIENT.format(name=name, compute=f"{compute:.0f} FLOPS", up=up, down=down, forbidden=rest)
-            )
+        command = [*inside(name), sys.executable, "-m", "cutwater", "probe", str(bare), "--json"]
+        address = f"{HOST}:{server.port}"
+        said = subprocess.run([*command, "--server", address], check=True, capture_output=True).stdout
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def probed(folder: Path) -> str:
+    """The scenario, with what `cutwater probe` finds in each namespace."""
+    clients, compute = [], 0.0
+    for name, rate in LINKS.items():
+        found = probe(folder, name)
+        compute, link = found["compute"]["flops"]["median"], found["link"]
+        up, down = f"{link['up']:.0f} bit/s", f"{link['down']:.0f} bit/s"
+        print(f"     {name}: {rate} Mbit/s, probed {link['up'] / 1e6:.2f} and {link['down'] / 1e6:.2f}")
+        rest = WHOLE if name == "fast" else SPLIT
+        clients.append(
+            CLIENT.format(name=name, compute=f"{compute:.0f} FLOPS", up=up, down=down, forbidden=rest)
+        )
     return SCENARIO.format(compute=f"{compute:.0f} FLOPS") + "".join(clients)
 
 
@@ -330,6 +353,8 @@ def networks() -> Iterator[None]:
         for words in (*(f"netns del cw-{name}" for name in LINKS), f"link del {BRIDGE}"):
             subprocess.run(["ip", *words.split()], check=False, capture_output=True)
 
+
+PARTS = {"links": links, "frozen": frozen, "schedules": overlapping}
 
 if __name__ == "__main__":
     sys.exit(main())

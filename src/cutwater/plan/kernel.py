@@ -182,7 +182,7 @@ def _quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) 
 quickest = compiled(_quickest)
 
 
-def _extremes(  # noqa: PLR0917 - compiled code takes its arrays one by one
+def _extremes(
     pattern: Ints,
     weights: Floats,
     alone: Floats,
@@ -231,7 +231,7 @@ def _along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
 along = compiled(_along)
 
 
-def _shortest_overlapped(  # noqa: PLR0917
+def _shortest_overlapped(
     T: float, x: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
     """The largest x, not below the given one, at which one client is done by T in an overlapped cell.
