@@ -214,5 +214,7 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
             seconds = latency(problem, cut, 0.0, wires=wire)
             able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
             better = able & (seconds < best)
-            best[better], cuts[better], wires[better] = seconds[better], cut, wire
+            best[better], cuts[better] = seconds[better], cut
+            if cut < problem.layers:
+                wires[better] = wire
     return best, cuts, wires
