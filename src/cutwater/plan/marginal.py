@@ -24,7 +24,7 @@ TOGETHER = 1e-6
 FASTER = 1.1
 """How much faster a link or a device is asked about to be."""
 _NEARBY = 1e-6
-"""A session is a straight line in x nearly everywhere, so that differences are derivatives but for rounding."""
+"""A session is a straight line in x nearly everywhere: differences are derivatives but for rounding."""
 _ROUNDING = 1e-14
 """Of a latency: what a difference of two of them may be by rounding alone."""
 
@@ -67,9 +67,12 @@ class Gains:
         found, some = cls.told(phases), np.flatnonzero(phases.overlap > 0)
         if not some.size:
             return found
-        now = latency(problem, cuts[some], shares[some], some, wires[some])
-        less = now - latency(problem, cuts[some], shares[some] / (1 - _NEARBY), some, wires[some])
-        waits = np.where(less > _ROUNDING * now, less / _NEARBY, 0.0)
+        # A plan may be a trifle off where a line ends, so that the slope is taken beyond that.
+        near, far = (
+            latency(problem, cuts[some], shares[some] / (1 - nearby), some, wires[some])
+            for nearby in (_NEARBY, 2 * _NEARBY)
+        )
+        waits = np.where(near - far > _ROUNDING * near, (near - far) / _NEARBY, 0.0)
         fleet, at = problem.fleet, (cuts[some], room(shares[some], waits), some, wires[some])
         found.waits[some] = waits
         found.link[some] = saved(problem, *at, up=fleet.up * FASTER, down=fleet.down * FASTER)
@@ -80,8 +83,8 @@ class Gains:
 def room(shares: Floats, waits: Floats) -> Floats:
     """The shares at which a change of something else is looked at.
 
-    A client that no share would help as it is may be just where one does, once it is faster: it has as much of
-    the server as it can use, and the server has more.
+    A client that no share would help as it is may be just where one does, once it is faster: it has as much
+    of the server as it can use, and the server has more.
     """
     return np.where(waits > 0, shares, np.inf)
 

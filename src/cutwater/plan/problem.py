@@ -149,16 +149,16 @@ def _check_priced(problem: Problem) -> None:
     priced = problem.wire_costs.known[:, :-1].any(axis=1)
     if problem.layers == 1 or priced.all():
         return
-    unpriced = sorted({word for wire in options for word in (wire.up, wire.down)} - {"fp32"})
-    for k in (None, *sorted({*fleet.codecs, *fleet.schedules})):
-        can = usable(options, fleet.codecs.get(k), fleet.schedules.get(k)) if k is not None else priced | True
-        if not (can & priced).any():
-            raise PlanError(
-                f"the profile of {problem.profile.model!r} does not tell which tensors cross its cuts, so "
-                f"{', '.join(unpriced)} can't be priced{'' if k is None else f' for {fleet.names[k]!r}'}: make "
-                "it anew with cutwater profile, or add fp32 to [wire]"
-                + ("" if k is None else " and to the client's codecs")
-            )
+    coded = ", ".join(sorted({word for wire in options for word in (wire.up, wire.down)} - {"fp32"}))
+    sentence = (
+        f"the profile of {problem.profile.model!r} does not tell which tensors cross its cuts, so {coded} "
+        "can't be priced{}: make it anew with cutwater profile, or add fp32 to [wire]{}"
+    )
+    if not priced.any():
+        raise PlanError(sentence.format("", ""))
+    for k in sorted({*fleet.codecs, *fleet.schedules}):
+        if not (usable(options, fleet.codecs.get(k), fleet.schedules.get(k)) & priced).any():
+            raise PlanError(sentence.format(f" for {fleet.names[k]!r}", " and to the client's codecs"))
 
 
 def _check_cuts(problem: Problem) -> None:

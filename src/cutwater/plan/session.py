@@ -155,8 +155,8 @@ def check_micro_batches(micro_batches: int, batch_size: int, whose: str) -> None
     """Refuse more parts than a mini-batch has samples."""
     if micro_batches > batch_size:
         raise PlanError(
-            f"micro_batches is {micro_batches}, but the mini-batches of {whose} have {batch_size} samples: use "
-            f"at most {batch_size}, or a larger batch_size"
+            f"micro_batches is {micro_batches}, but the mini-batches of {whose} have {batch_size} samples: "
+            f"use at most {batch_size}, or a larger batch_size"
         )
 
 

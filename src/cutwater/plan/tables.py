@@ -30,13 +30,11 @@ ROWS: Final = 10
 IN_TURN: Final = 9
 """Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
 OVERLAPPED: Final = 31
-"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of last
-parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of mini-batches
-their number and n₁, size, n₂, size of their parts. Then the samples of first and of last parts."""
-
-
+"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of
+last parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of
+mini-batches their number and n₁, size, n₂, size of their parts. Then the samples of first and last parts."""
 NOT_SEEN: Final = (-1.0, 0.0, -np.inf)
-"""Of a client: the cell that was the best when it was last looked at, an x, and what the others took there."""
+"""Of a client: the cell that was the best when it was last looked at, an x, what the others took there."""
 
 
 @dataclass(frozen=True)
