@@ -154,8 +154,9 @@ def against_one_table_of_wires(profile: Profile, count: int) -> bool:
         tables.append(seconds(lambda: one_table_of_wires(problem)))  # noqa: B023
     ratio = median(plans) / median(tables)
     print(
-        f"{count:,} clients x {problem.layers} cuts x {len(problem.options)} wires: exact {median(plans):.2f} s, "
-        f"one numpy table {median(tables):.2f} s: {ratio:.2f} x (limit {OF_ONE_TABLE})",
+        f"{count:,} clients x {problem.layers} cuts x {len(problem.options)} wires: exact "
+        f"{median(plans):.2f} s, one numpy table {median(tables):.2f} s: {ratio:.2f} x "
+        f"(limit {OF_ONE_TABLE})",
         _verdict(ratio <= OF_ONE_TABLE),
     )
     return ratio <= OF_ONE_TABLE

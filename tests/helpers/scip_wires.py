@@ -18,7 +18,7 @@ _SERVER = 2
 
 
 def _paths(parts, rtt):
-    """(α, β) of every path: at each of five stations it passes some consecutive parts, on from where it is."""
+    """(α, β) of every path: at each of five stations it passes some parts in order, on from where it is."""
     last = len(parts) - 1
     for bars in combinations(range(last + 4), 4):
         # Where the path goes on to the next station, out of all its moves to a next part or station.

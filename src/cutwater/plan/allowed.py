@@ -23,7 +23,7 @@ class Allowed:
 
     cells: Bools
     first: Ints
-    """The first wire that the clients of each pattern can use."""
+    """The first wire that the clients of each pattern can use, at some cut if at any."""
     of: Ints
     memory: Floats
     """Bits that each pattern's cuts hold by the leanest wire; infinite where another rule forbids the cut."""
@@ -128,11 +128,13 @@ def allowed_cuts(
         size, place = divmod(rest, ranks)
         rules = free & (numbers >= min_cut) & ~np.isin(numbers, list(bans[ban]))
         can = usable(wires, *limits[limit])
-        first[row] = int(can.argmax())
         fits = needs[size] <= (np.sort(needs[size].ravel())[place - 1] if place else -1.0)
         # The whole model crosses no cut, so that any wire will do for it.
         able = (can[:, None] & costs.known) | (numbers == layers)
         cells[row] = rules & able & fits
+        # A wire that the client can use at some cut, if there is one.
+        cutting = can & cells[row, :, :-1].any(axis=1)
+        first[row] = int((cutting if cutting.any() else can).argmax())
         memory[row] = np.where(rules & able, needs[size], np.inf).min(axis=0)
     return Allowed(cells, first, of.astype(np.int64), memory, holds)
 

@@ -41,7 +41,8 @@ def _bottleneck(plan: "Plan") -> str:
     how = "trains the whole model" if client.mode == "fedavg" else f"is cut after layer {client.cut}"
     last = int(np.count_nonzero(plan.latencies >= plan.latency * (1 - TOGETHER)))
     which = "The bottleneck is" if last == 1 else f"{last} clients finish together; what weighs most is"
-    return f"{which} {client.name}, which {how}: {shown}."
+    at_once = ", part of it at the same time" if client.phases.overlap > 0 else ""
+    return f"{which} {client.name}, which {how}: {shown}{at_once}."
 
 
 def _sharing(plan: "Plan") -> str:
@@ -69,16 +70,18 @@ def _advice(plan: "Plan") -> str:
     """What 10 % more of each thing is worth, to first order, best first."""
     per_flops, effect = plan.marginal
     options = {"10 % more server compute": 0.1 * plan.server_compute * per_flops}
-    less = 1 - 1 / 1.1
     for k in np.argsort(-effect * plan.latencies, kind="stable")[:MOST]:
         if effect[k] > 0:
-            options[f"a 10 % faster link for {plan.names[k]}"] = less * float(effect[k] * plan.phases.link[k])
-            options[f"a 10 % faster {plan.names[k]}"] = less * float(effect[k] * plan.phases.client[k])
+            options[f"a 10 % faster link for {plan.names[k]}"] = float(effect[k] * plan.gains.link[k])
+            options[f"a 10 % faster {plan.names[k]}"] = float(effect[k] * plan.gains.device[k])
     if plan.latency == 0:
         return "There is nothing left to shorten."
+    last = plan.latencies >= plan.latency * (1 - TOGETHER)
+    if np.isnan(plan.gains.waits[last]).any():
+        return "What would help most is told where the plan is made: parts overlap, and times don't add up."
     best = [(what, seconds) for what, seconds in _largest_first(options) if seconds > 0][:3]
     if not best:
-        return "No single change helps: several clients without a share are equally slow."
+        return "No single change helps: several clients that no share would help are equally slow."
     return (
         "What would help most: "
         + ", ".join(f"{what} (about {show_seconds(s)} less)" for what, s in best)

@@ -231,6 +231,19 @@ def _along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
 along = compiled(_along)
 
 
+def _farthest_along(T: float, weight: Floats, scaled: Floats, turns: int) -> int:
+    """The overlapped cell with the largest of these; -1 where none is above 0."""
+    chosen, most = -1, 0.0
+    for i in range(turns, scaled.shape[1]):
+        u = along(T, weight, scaled, i)
+        if u > most:
+            chosen, most = i, u
+    return chosen
+
+
+farthest_along = compiled(_farthest_along)
+
+
 def _shortest_overlapped(
     T: float, x: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
@@ -240,15 +253,9 @@ def _shortest_overlapped(
     at least at that x. A session never takes less at a larger x, nor less by more than all its work at the
     server at a smaller one. So mostly, that cell is known to be the best again without a look at the others.
     """
-    chosen = int(seen[0])
+    chosen = int(seen[0]) if seen[0] >= 0.0 else farthest_along(T, weight, scaled, turns)
     if chosen < 0:
-        most = 0.0
-        for i in range(turns, row.shape[1]):
-            u = along(T, weight, scaled, i)
-            if u > most:
-                most, chosen = u, i
-        if chosen < 0:
-            return x
+        return x
     start = along(T, weight, scaled, chosen) / weight[4]
     if start > x:
         x = max(x, largest_x(T, start, row, chosen, weight))

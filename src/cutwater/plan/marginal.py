@@ -1,30 +1,97 @@
 """First-order values at a plan: what one more unit of server compute, or one second less on a client, saves.
 
-All clients that share the server finish together at T, so Σ s_k/(T - a_k) = F. Differentiating, with
-q_k = f_k² / s_k (share over time on the server),
+All clients that share the server finish together at T, each at the share that it needs for that. With x = 1/f
+and w_k = x·dT_k/dx, the seconds of client k that shrink in proportion as its share grows (its time on the
+server, or less of it where parts overlap), and q_k = f_k / w_k,
 
     dT/dF = -1 / Σ q_k        dT/da_k = q_k / Σ q_k,
 
-which holds while cuts and groups stay as they are.
+where a_k is anything that adds to T_k at the same share. Both hold while cuts, wires and groups stay as they
+are. A client with w_k = 0 is one that no share would help.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from cutwater.base.arrays import Floats
+from cutwater.base.arrays import Floats, Ints
+from cutwater.plan.latency import Phases, latency
+from cutwater.plan.problem import Problem
 
 TOGETHER = 1e-6
 """Clients whose latencies differ by less, relatively, finish together."""
+FASTER = 1.1
+"""How much faster a link or a device is asked about to be."""
+_NEARBY = 1e-6
+"""A session is a straight line in x nearly everywhere: differences are derivatives but for rounding."""
+_ROUNDING = 1e-14
+"""Of a latency: what a difference of two of them may be by rounding alone."""
 
 
-def marginal(latencies: Floats, shares: Floats, on_server: Floats) -> tuple[float, Floats]:
-    """-dT/dF in seconds per FLOPS, and dT/da_k for every client, from its latency, share and server time."""
+def marginal(latencies: Floats, shares: Floats, waits: Floats) -> tuple[float, Floats]:
+    """-dT/dF in seconds per FLOPS, and dT/da_k for every client, from its latency, share and w_k."""
     last = latencies >= latencies.max() * (1 - TOGETHER)
-    whole = last & (shares == 0)
+    stuck = last & (waits == 0)
     effect = np.zeros(len(latencies))
-    if whole.any():
-        # A client without a share holds the round: the server can't help, and of two such no one alone can.
-        if np.count_nonzero(whole) == 1:
-            effect[whole] = 1.0
+    if stuck.any():
+        # A client that no share would help holds the round: of two such no one alone can shorten it.
+        if np.count_nonzero(stuck) == 1:
+            effect[stuck] = 1.0
         return 0.0, effect
-    q = np.divide(shares, on_server, out=effect, where=last & (on_server > 0))
+    q = np.divide(shares, waits, out=effect, where=last)
     return float(1 / q.sum()), q / q.sum()
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What would shorten every client's own session at the share that it has; NaN where that is not known."""
+
+    waits: Floats
+    """w_k."""
+    link: Floats
+    """Seconds less with a link that is faster by :data:`FASTER`."""
+    device: Floats
+    """The same for its computing."""
+
+    @classmethod
+    def told(cls, phases: Phases[Floats]) -> "Gains":
+        """What phases alone tell: nothing of a session whose parts overlap."""
+        known: Floats = np.where(phases.overlap > 0, np.nan, 1.0)
+        less = (1 - 1 / FASTER) * known
+        return cls(phases.server * known, less * phases.link, less * phases.client)
+
+    @classmethod
+    def of(cls, problem: Problem, phases: Phases[Floats], cuts: Ints, shares: Floats, wires: Ints) -> "Gains":
+        """The same for all clients, where the problem is at hand."""
+        found, some = cls.told(phases), np.flatnonzero(phases.overlap > 0)
+        if not some.size:
+            return found
+        # A plan may be a trifle off where a line ends, so that the slope is taken beyond that.
+        near, far = (
+            latency(problem, cuts[some], shares[some] / (1 - nearby), some, wires[some])
+            for nearby in (_NEARBY, 2 * _NEARBY)
+        )
+        waits = np.where(near - far > _ROUNDING * near, (near - far) / _NEARBY, 0.0)
+        fleet, at = problem.fleet, (cuts[some], room(shares[some], waits), some, wires[some])
+        found.waits[some] = waits
+        found.link[some] = saved(problem, *at, up=fleet.up * FASTER, down=fleet.down * FASTER)
+        found.device[some] = saved(problem, *at, compute=fleet.compute * FASTER)
+        return found
+
+
+def room(shares: Floats, waits: Floats) -> Floats:
+    """The shares at which a change of something else is looked at.
+
+    A client that no share would help as it is may be just where one does, once it is faster: it has as much
+    of the server as it can use, and the server has more.
+    """
+    return np.where(waits > 0, shares, np.inf)
+
+
+def saved(problem: Problem, cuts: Ints, shares: Floats, clients: Ints, wires: Ints, **columns: Any) -> Floats:
+    """Seconds off the sessions of some clients if the fleet had these columns, with the same plan."""
+    changed = problem.replace(clients=problem.fleet.replace(**columns))
+    before, after = (latency(each, cuts, shares, clients, wires) for each in (problem, changed))
+    less: Floats = np.maximum(before - after, 0.0)
+    return less

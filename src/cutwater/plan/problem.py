@@ -51,6 +51,7 @@ class Problem:
         object.__setattr__(self, "clients", self.fleet)
         _check_parts(self)
         _check_wires(self)
+        _check_priced(self)
         _check_cuts(self)
         _check_memory(self)
         _check_server(self)
@@ -126,7 +127,7 @@ class Problem:
 def _check_parts(problem: Problem) -> None:
     smallest = int(problem.batch_size.argmin())
     size, name = int(problem.batch_size[smallest]), problem.fleet.names[smallest]
-    check_micro_batches(problem.session.micro_batches, size, f"client {name!r}'s")
+    check_micro_batches(problem.session.micro_batches, size, f"client {name!r}")
 
 
 def _check_wires(problem: Problem) -> None:
@@ -140,6 +141,24 @@ def _check_wires(problem: Problem) -> None:
                 f"client {fleet.names[k]!r} can use only {', '.join(able)}, but [wire] offers "
                 f"{', '.join(offered)}: add what it can use to [wire]"
             )
+
+
+def _check_priced(problem: Problem) -> None:
+    """Every client must be left a way to cross a cut whose bits can be told."""
+    fleet, options = problem.fleet, problem.options
+    priced = problem.wire_costs.known[:, :-1].any(axis=1)
+    if problem.layers == 1 or priced.all():
+        return
+    coded = ", ".join(sorted({word for wire in options for word in (wire.up, wire.down)} - {"fp32"}))
+    sentence = (
+        f"the profile of {problem.profile.model!r} does not tell which tensors cross its cuts, so {coded} "
+        "can't be priced{}: make it anew with cutwater profile, or add fp32 to [wire]{}"
+    )
+    if not priced.any():
+        raise PlanError(sentence.format("", ""))
+    for k in sorted({*fleet.codecs, *fleet.schedules}):
+        if not (usable(options, fleet.codecs.get(k), fleet.schedules.get(k)) & priced).any():
+            raise PlanError(sentence.format(f" for {fleet.names[k]!r}", " and to the client's codecs"))
 
 
 def _check_cuts(problem: Problem) -> None:

@@ -43,14 +43,14 @@ class Session:
 
     def __post_init__(self) -> None:
         check(self)
-        check_micro_batches(self.micro_batches, self.batch_size, "the session's")
+        check_micro_batches(self.micro_batches, self.batch_size, "the session")
 
     def of(self, client: Client) -> "Session":
         """How much one client trains: by its own numbers where it has any, else by these."""
         own = client.epochs is not None or client.steps is not None
         source = client if own else self
         size = client.batch_size or self.batch_size
-        check_micro_batches(self.micro_batches, size, f"client {client.name!r}'s")
+        check_micro_batches(self.micro_batches, size, f"client {client.name!r}")
         return Session(
             epochs=source.epochs, steps=source.steps, batch_size=size, micro_batches=self.micro_batches
         )
@@ -166,8 +166,8 @@ def check_micro_batches(micro_batches: int, batch_size: int, whose: str) -> None
     """Refuse more parts than a mini-batch has samples."""
     if micro_batches > batch_size:
         raise PlanError(
-            f"micro_batches is {micro_batches}, but {whose} mini-batches have {batch_size} samples: use at "
-            f"most {batch_size}, or a larger batch_size"
+            f"micro_batches is {micro_batches}, but the mini-batches of {whose} have {batch_size} samples: "
+            f"use at most {batch_size}, or a larger batch_size"
         )
 
 

@@ -30,13 +30,11 @@ ROWS: Final = 10
 IN_TURN: Final = 9
 """Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
 OVERLAPPED: Final = 31
-"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of last
-parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of mini-batches
-their number and n₁, size, n₂, size of their parts. Then the samples of first and of last parts."""
-
-
+"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of
+last parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of
+mini-batches their number and n₁, size, n₂, size of their parts. Then the samples of first and last parts."""
 NOT_SEEN: Final = (-1.0, 0.0, -np.inf)
-"""Of a client: the cell that was the best when it was last looked at, an x, and what the others took there."""
+"""Of a client: the cell that was the best when it was last looked at, an x, what the others took there."""
 
 
 @dataclass(frozen=True)
@@ -214,5 +212,7 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
             seconds = latency(problem, cut, 0.0, wires=wire)
             able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
             better = able & (seconds < best)
-            best[better], cuts[better], wires[better] = seconds[better], cut, wire
+            best[better], cuts[better] = seconds[better], cut
+            if cut < problem.layers:
+                wires[better] = wire
     return best, cuts, wires

@@ -17,7 +17,7 @@ from cutwater.base.units import show_compute
 from cutwater.plan.explain import explain
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details
-from cutwater.plan.marginal import marginal
+from cutwater.plan.marginal import Gains, marginal
 from cutwater.plan.problem import Problem
 from cutwater.plan.session import Wire
 
@@ -102,6 +102,8 @@ class Plan:
     """The ways in which a split step may cross the cut."""
     told: Details | Callable[[], Details] = field(repr=False)
     """What follows for every client, or how to work it out when somebody looks."""
+    problem: Problem | None = field(default=None, repr=False)
+    """What it is a plan for; None where that is not known, as of a plan from a file."""
     lower_bound: float = 0.0
     """No plan for the same problem is faster than this (0 where nothing is known)."""
     outcome: str = ""
@@ -138,13 +140,19 @@ class Plan:
     @cached_property
     def marginal(self) -> tuple[float, Floats]:
         """-dT/dF and dT/da_k: what a little more server compute and less time on a client would save."""
-        # A share that nothing is computed with is none. Where numbers lie too far apart, nothing is known.
-        on_server = self.phases.server
+        # Where numbers lie too far apart, nothing is known.
         with np.errstate(all="ignore"):
-            per_flops, effect = marginal(self.latencies, np.where(on_server > 0, self.shares, 0.0), on_server)
+            per_flops, effect = marginal(self.latencies, self.shares, self.gains.waits)
         if np.isfinite(per_flops) and np.isfinite(effect).all():
             return per_flops, effect
         return 0.0, np.zeros(len(self))
+
+    @cached_property
+    def gains(self) -> Gains:
+        """What would shorten every client's own session, as columns; NaN where that is not known."""
+        if self.problem is None:
+            return Gains.told(self.phases)
+        return Gains.of(self.problem, self.phases, self.cuts, self.shares, self.wires)
 
     @property
     def bottleneck(self) -> ClientPlan:
@@ -277,6 +285,7 @@ def assemble(
         wires=wire_column,
         options=problem.options,
         told=partial(details, problem, cut_column, share_column, wire_column),
+        problem=problem,
         lower_bound=lower_bound,
         outcome=outcome,
         trace=trace,

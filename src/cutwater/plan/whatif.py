@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from cutwater.plan.exact import exact
-from cutwater.plan.marginal import TOGETHER
+from cutwater.plan.marginal import TOGETHER, room, saved
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.value import Plan
 
@@ -59,8 +59,15 @@ def analytic(problem: Problem, plan: Plan, step: Increment) -> list[Change]:
     fleet, phases = problem.fleet, plan.phases
     upward = (phases.smashed_upload + phases.model_upload) / (fleet.up + step.rate)
     downward = (phases.gradient_download + phases.model_download) / (fleet.down + step.rate)
-    link = step.rate * effect * (upward + downward)
-    device = step.compute * effect * phases.client / (fleet.compute + step.compute)
+    link = step.rate * (upward + downward)
+    device = step.compute * phases.client / (fleet.compute + step.compute)
+    # Where parts overlap, stages don't add up: there, the whole session is worked out anew.
+    some = np.flatnonzero(phases.overlap > 0)
+    if some.size:
+        shares = room(plan.shares, plan.gains.waits)
+        at = (plan.cuts[some], shares[some], some, plan.wires[some])
+        link[some] = saved(problem, *at, up=fleet.up + step.rate, down=fleet.down + step.rate)
+        device[some] = saved(problem, *at, compute=fleet.compute + step.compute)
     more = step.compute * (problem.server.compute / (problem.server.compute + step.compute))
 
     def change(kind: Resource, client: str | None, amount: float, saved: float) -> Change:
@@ -68,8 +75,8 @@ def analytic(problem: Problem, plan: Plan, step: Increment) -> list[Change]:
 
     changes = [change("server compute", None, step.compute, per_flops * more)]
     for k, name in enumerate(plan.names):
-        changes.append(change("link", name, step.rate, link[k]))
-        changes.append(change("device compute", name, step.compute, device[k]))
+        changes.append(change("link", name, step.rate, effect[k] * link[k]))
+        changes.append(change("device compute", name, step.compute, effect[k] * device[k]))
     return changes
 
 
