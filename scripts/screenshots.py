@@ -43,6 +43,22 @@ def planner(page: Page, url: str) -> None:
     page.wait_for_timeout(300)
 
 
+def step(page: Page, url: str, top: str) -> None:
+    """One step in four parts that overlap, its smashed data in eight bits."""
+    planner(page, url)
+    for act in (
+        lambda: (page.fill("#parts", "4"), page.press("#parts", "Tab")),
+        lambda: page.select_option("#codec-up", "int8"),
+        lambda: (page.fill("[aria-label='round trip of c10']", "20 ms"), page.keyboard.press("Tab")),
+    ):
+        before = page.evaluate("document.documentElement.dataset.settled")
+        act()
+        page.wait_for_selector(f"html:not([data-settled='{before}'])", timeout=60_000)
+    page.mouse.move(0, 0)
+    page.evaluate(f"window.scrollTo(0, document.getElementById('{top}').offsetTop - 14)")
+    page.wait_for_timeout(300)
+
+
 def shoot(url: str, report: Path) -> None:
     """Every picture."""
     with sync_playwright() as driver:
@@ -63,6 +79,8 @@ def shoot(url: str, report: Path) -> None:
                 page.evaluate("window.scrollTo(0, document.getElementById('level').offsetTop - 14)")
                 page.wait_for_timeout(200)
                 take(page, "planner-level")
+            step(page, url, "step" if name == "phone" else "phases")
+            take(page, f"planner-step-{name}")
             page.goto(report.as_uri())
             page.click("text=by time")
             page.wait_for_timeout(300)

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutwater.plan.exact import exact
-from cutwater.plan.latency import before_server
 from cutwater.plan.problem import Problem, Server
 
 WORTH = 0.9
 """At the knee a server saves this part of the time that any server could save."""
+
+
+LIMITLESS = 1e30
+"""FLOPS of a server that takes no time, whatever the cuts and wires."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def server_curve(problem: Problem, computes: Sequence[float]) -> list[float]:
 
 def knee(problem: Problem, least: float, most: float) -> Knee | None:
     """The smallest server with 90 % of what any could save; None outside of ``least`` to ``most`` FLOPS."""
-    floor = _floor(problem)
+    floor = _latency(problem, LIMITLESS)
     able = problem.allowed.any_of(problem.costs.server == 0).all()
     without = _latency(problem, 0.0 if able else least)
     goal = without - WORTH * (without - floor)
@@ -49,14 +52,6 @@ def knee(problem: Problem, least: float, most: float) -> Knee | None:
             high = middle
     compute = float(np.exp(high))
     return Knee(compute, _latency(problem, compute), without, floor)
-
-
-def _floor(problem: Problem) -> float:
-    """max over clients of min over allowed cuts of a_k(l): a round with a server without limits."""
-    least = np.full(len(problem), np.inf)
-    for cut in range(1, problem.layers + 1):
-        np.minimum(least, before_server(problem, cut), out=least, where=problem.allowed.at(cut))
-    return float(least.max())
 
 
 def _latency(problem: Problem, compute: float) -> float:
