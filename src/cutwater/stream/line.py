@@ -76,12 +76,11 @@ class Line:
             )
         connection.received = welcome.number
 
-    def receive(self, rows: int) -> Message:
-        """The next message over the connection there is: the reply to a part of so many samples, say."""
-        assert self.connection is not None
+    def receive(self, connection: Connection, rows: int) -> Message:
+        """The next message over a connection: the reply to a part of so many samples, say."""
         self._assembler.expect(rows)
         self._assembler.make_room()
-        return self.connection.receive(self._assembler)
+        return connection.receive(self._assembler)
 
     def persist(self, attempt: Callable[[], T], until: float) -> T:
         """Try until it works: a lost connection is opened again; what is final is raised."""
