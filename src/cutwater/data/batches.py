@@ -69,7 +69,7 @@ def check_session(
 
 def _edges(samples: int, batch_size: int) -> Indices:
     """Where the mini-batches of a pass begin and end."""
-    full, left = (int(each) for each in last_of_pass(np.int64(samples), np.int64(batch_size)))
+    full, left = (int(each) for each in last_of_pass(np.asarray(samples), np.asarray(batch_size)))
     return np.cumsum([0, *[batch_size] * full, *[left] * (left > 0)])
 
 
