@@ -92,7 +92,7 @@ def test_what_is_priced_is_what_is_counted(study):
 
 
 def test_seconds_that_were_not_there_are_refused_in_turn_by_their_sum_and_overlapped_by_the_longest():
-    """In turn they are 11.05 s in all; overlapped, the download of 4 s takes longest beside the model's 0.75."""
+    """In turn they are 11.05 s; overlapped, the download of 4 s takes longest, beside the model's 0.75."""
     overlapped = replace(TASK, schedule="overlapped")
     for task, enough, steps in ((TASK, 11.1, 0.0), (overlapped, 4.8, 0.0), (overlapped, 6.8, 6.0)):
         _check_seconds(report(9.0, 1.0, steps), task, enough)
