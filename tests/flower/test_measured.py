@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from flower_cases import settings, write_four
 
+from cutwater.base.errors import EngineError
 from cutwater.flower.shared_study import study_for
-from cutwater.flower.updates import observed, phases
+from cutwater.flower.updates import _check_seconds, observed, phases
 from cutwater.flower.wire import Report
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.train.session import Task
@@ -29,9 +30,10 @@ def model(study, task):
     return up, down
 
 
-def report(session, setup):
+def report(session, setup, steps=0.0):
     seconds = {name: getattr(SPLIT, name) for name in PHASES}
-    return Report("r1", "watch", 1, 3, 90, 1.25, True, {**seconds, "session": session, "setup": setup})
+    more = {"session": session, "setup": setup, "steps": steps}
+    return Report("r1", "watch", 1, 3, 90, 1.25, True, {**seconds, **more})
 
 
 def test_a_real_models_transfer_is_what_a_message_takes_beyond_the_session_and_an_empty_one():
@@ -87,3 +89,12 @@ def test_what_is_priced_is_what_is_counted(study):
         up, down = model(study, replace(TASK, cut=cut))
         assert 8 * up == costs.bits[cut - 1]
         assert 8 * down == costs.bits[cut - 1] + costs.once[cut - 1]
+
+
+def test_seconds_that_were_not_there_are_refused_in_turn_by_their_sum_and_overlapped_by_the_longest():
+    """In turn they are 11.05 s; overlapped, the download of 4 s takes longest, beside the model's 0.75."""
+    overlapped = replace(TASK, schedule="overlapped")
+    for task, enough, steps in ((TASK, 11.1, 0.0), (overlapped, 4.8, 0.0), (overlapped, 6.8, 6.0)):
+        _check_seconds(report(9.0, 1.0, steps), task, enough)
+        with pytest.raises(EngineError, match="s of work, but its reply came after"):
+            _check_seconds(report(9.0, 1.0, steps), task, enough / 1.2)

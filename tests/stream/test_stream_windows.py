@@ -490,7 +490,9 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
 
             def watched(*what: Any) -> None:
                 send(*what)
-                kept.append((exchange.kept, sum(each.packed.tensor_bytes for each in list(exchange._open))))
+                kept.append(
+                    (exchange.kept, sum(each.packed.outline.tensor_bytes for each in list(exchange._open)))
+                )
 
             client.send = watched
             run(client, expect)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
-from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.exchange import Arrival, Exchange, InTurn
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
@@ -122,7 +121,7 @@ class StreamClient(ServerStages):
             FrameKind.PART, part.number, (*self._encoded(part, smashed), labels), rows=planned.rows
         )
         self._exchange.put(packed, planned.rows)
-        self.carrying = packed.tensor_bytes
+        self.carrying = packed.outline.tensor_bytes
         sent = _Sent(planned, labels.device, self.carrying)
         if self._sent and not self._overlapped:
             self._sent[0] = sent
@@ -213,5 +212,5 @@ class StreamClient(ServerStages):
             measures=message.scalars,
             began=arrival.began,
             came=arrival.came,
-            carried=(sent.carried, tensor_bytes(message.tensors)),
+            carried=(sent.carried, message.tensor_bytes),
         )

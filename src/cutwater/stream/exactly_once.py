@@ -18,6 +18,7 @@ import hmac
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +44,25 @@ class _Arrived(NamedTuple):
     since: float
 
 
+@dataclass(slots=True)
+class _Counts:
+    """Of what took effect; see :class:`~cutwater.stream.step_trainer.SessionRecord`."""
+
+    parts: int = 0
+    steps: int = 0
+    samples: int = 0
+    tensors_up: int = 0
+    tensors_down: int = 0
+
+    def note(self, planned: Planned, carried: tuple[int, int]) -> None:
+        """A part took effect."""
+        self.parts += 1
+        self.steps += planned.part.last
+        self.samples += planned.rows
+        self.tensors_up += carried[0]
+        self.tensors_down += carried[1]
+
+
 class HostedSession:
     """One session; lives in the server's event loop alone, so nothing here needs a lock."""
 
@@ -57,7 +77,7 @@ class HostedSession:
         self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
         self.finished = False
         self.failure: RefusedError | None = None
-        self._counts = dict.fromkeys(("parts", "steps", "samples", "tensors_up", "tensors_down"), 0)
+        self._counts = _Counts()
         self._one_part = OnePart(self.session, expect, trainer, clock)
         self._nonce, self._attempt, self._openings = b"", 0, 0
         self._open_by = clock() + claims.open_seconds
@@ -173,20 +193,10 @@ class HostedSession:
             # A codec may be done sooner with this part; replies count in order.
             await asyncio.shield(before)
         self.do_the_rest()
-        self._count(
-            parts=1,
-            steps=int(planned.part.last),
-            samples=planned.rows,
-            tensors_up=computed.carried[0],
-            tensors_down=computed.carried[1],
-        )
+        self._counts.note(planned, computed.carried)
         self.seconds["server"] += computed.seconds
         self._rest = computed.rest
         return Kept(computed.packed, since + computed.seconds)
-
-    def _count(self, **more: int) -> None:
-        for name, count in more.items():
-            self._counts[name] += count
 
     # Ends
 
@@ -249,7 +259,7 @@ class HostedSession:
         """How it went so far."""
         return SessionRecord(
             session=self.session,
-            **self._counts,
+            **asdict(self._counts),
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             openings=self._openings,

@@ -70,7 +70,7 @@ class InTurn:
         if packed.kind is not FrameKind.PART or connection.received == packed.number:
             connection.send(packed)
             connection.received = packed.number + 1
-        return self._line.receive(self._rows)
+        return self._line.receive(connection, self._rows)
 
     def close(self) -> None:
         """Hang up; whoever waits for an answer is told."""

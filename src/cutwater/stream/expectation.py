@@ -113,12 +113,16 @@ class Expectation:
 
     def parts(self) -> Iterator[Planned]:
         """All parts, in order, made as they are asked for."""
-        first = 0
+        first, shapes = 0, dict[int, list[tuple[Part, int]]]()
         for samples in self.batches:
-            parts = parts_of(first, samples, self.micro_batches)
-            for part, rows in parts:
-                yield Planned(part, rows, not self.overlapped or part.number == first)
-            first += len(parts)
+            # Nearly all mini-batches have as many samples, and this is on the way of every part.
+            shape = shapes.get(samples) or shapes.setdefault(
+                samples, parts_of(0, samples, self.micro_batches)
+            )
+            for part, rows in shape:
+                opens = part.number == 0 or not self.overlapped
+                yield Planned(Part(first + part.number, part.weight, part.last), rows, opens)
+            first += len(shape)
 
     def at_server(self, rows: int) -> dict[FrameKind, Gate]:
         """What a client may send when a part of so many samples is next."""

@@ -36,6 +36,8 @@ class Outline:
     """Where each tensor lies in the payload: at the next multiple of 64."""
     total: int
     """Bytes of the payload."""
+    tensor_bytes: int
+    """Of these, the tensors' own, without what lies between them."""
     doubles: struct.Struct
 
     @classmethod
@@ -47,7 +49,8 @@ class Outline:
             end = offsets[-1] + head.bytes()
         written = _write(heads, scalars)
         doubles = struct.Struct(f"<{len(scalars)}d")
-        return cls(tuple(heads), tuple(scalars), written, tuple(offsets), end, doubles)
+        own = sum(head.bytes() for head in heads)
+        return cls(tuple(heads), tuple(scalars), written, tuple(offsets), end, own, doubles)
 
     def head(self, values: Sequence[float]) -> bytes:
         """The head of a message whose scalars have these values."""

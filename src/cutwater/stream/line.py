@@ -91,11 +91,8 @@ class Line:
             raise invalid(f"a PONG was due, but a {answer.kind.name} came")
         return time.monotonic() - began
 
-    def receive(self, rows: int) -> Message:
-        """The next message over the connection there is: the reply to a part of so many samples, say."""
-        connection = self.connection
-        if connection is None:  # closed meanwhile, by another thread
-            raise EngineError(CLOSED)
+    def receive(self, connection: Connection, rows: int) -> Message:
+        """The next message over a connection: the reply to a part of so many samples, say."""
         self._assembler.expect(rows)
         self._assembler.make_room()
         return connection.receive(self._assembler)

@@ -48,6 +48,8 @@ class Message(NamedTuple):
     tensors: tuple[Tensor, ...]
     """In the order in which they are expected."""
     scalars: dict[str, float]
+    tensor_bytes: int = 0
+    """What the tensors take, as they crossed."""
 
 
 class Packed(NamedTuple):
@@ -58,11 +60,6 @@ class Packed(NamedTuple):
     outline: Outline
     head: bytes
     arrays: Sequence[Array]
-
-    @property
-    def tensor_bytes(self) -> int:
-        """What its tensors take, without anything between them."""
-        return sum(head.bytes() for head in self.outline.heads)
 
     def saying(self, name: str, value: float) -> Self:
         """The same with another value of one of its scalars."""
@@ -260,4 +257,4 @@ class Assembler:
         gate = self._gates[frame.kind]
         for place in gate.limited:
             check_values(room.arrays[place], gate.forms[place])
-        return Message(frame.kind, frame.number, room.tensors, self._scalars)
+        return Message(frame.kind, frame.number, room.tensors, self._scalars, room.outline.tensor_bytes)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import CutwaterError
-from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import UNUSED, WAITED, Message, Packed, Packer
@@ -48,7 +47,8 @@ class OnePart:
         self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
         # Only where parts wait for each other is there anything to say about it.
         self._waits = {WAITED: 0.0} if expect.window > 1 else {}
-        self._decoding = asyncio.Lock()
+        self._decoding = None if expect.up.plain else asyncio.Lock()
+        self._encodes = not expect.down.plain
         self._until = 0.0
         """When the last part was done."""
 
@@ -68,41 +68,34 @@ class OnePart:
             raise RefusedError(Status.INTERNAL, reason) from error
 
     async def _compute(self, planned: Planned, message: Message) -> Computed:
-        started, labels = self._clock(), message.tensors[-1]
-        # Handed on in order: the next may be decoded when this one is on its way to be trained.
-        async with self._decoding:
-            smashed = await self._decoded(planned, message.tensors[:-1])
-        result = await self._trainer.step(self._session, planned.part, smashed, labels)
+        started = self._clock()
+        *smashed, labels = message.tensors
+        if self._decoding is not None:
+            # Handed on in order: the next is decoded when this one is on its way to be trained.
+            async with self._decoding:
+                smashed = await self._decoded(planned, tuple(smashed))
+        for place in self._needing:
+            smashed[place].requires_grad_()
+        result = await self._trainer.step(self._session, planned.part, tuple(smashed), labels)
         if not math.isfinite(result.loss):
             raise self._diverged(planned.part.number, smashed, result.loss)
-        gradients = await self._encoded(planned, result.gradients)
+        gradients = await self._encoded(planned, result.gradients) if self._encodes else result.gradients
         seconds = self._clock() - max(started, self._until)
         self._until = self._clock()
         packed = self._pack(planned, result, gradients, seconds)
-        carried = tensor_bytes(message.tensors), tensor_bytes(gradients)
-        return Computed(packed, seconds, carried, result.rest)
+        return Computed(packed, seconds, (message.tensor_bytes, packed.outline.tensor_bytes), result.rest)
 
-    async def _decoded(self, planned: Planned, coded: Tensors) -> Tensors:
-        """The smashed data of a part, of which those that need it require gradients."""
-        expect, smashed = self._expect, coded
-        if not expect.up.plain:
-            try:
-                smashed = await asyncio.to_thread(
-                    expect.smashed_from, planned.part.number, planned.rows, coded
-                )
-            except CutwaterError as error:
-                raise invalid(str(error)) from error
-        for place in self._needing:
-            smashed[place].requires_grad_()
-        return smashed
+    async def _decoded(self, planned: Planned, coded: Tensors) -> list[Tensor]:
+        number, rows = planned.part.number, planned.rows
+        try:
+            return list(await asyncio.to_thread(self._expect.smashed_from, number, rows, coded))
+        except CutwaterError as error:
+            raise invalid(str(error)) from error
 
     async def _encoded(self, planned: Planned, gradients: Tensors) -> Tensors:
         if any(gradient.shape[0] != planned.rows for gradient in gradients):
             raise TypeError(f"the server's half gave gradients of other samples than the {planned.rows} due")
-        down = self._expect.down
-        return (
-            gradients if down.plain else await asyncio.to_thread(down.encode, planned.part.number, gradients)
-        )
+        return await asyncio.to_thread(self._expect.down.encode, planned.part.number, gradients)
 
     def _pack(self, planned: Planned, result: StepResult, gradients: Tensors, seconds: float) -> Packed:
         unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from cutwater.base.errors import EngineError
-from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.connection import Connection
 from cutwater.stream.exchange import Arrival
 from cutwater.stream.frames import FrameKind
@@ -130,7 +129,7 @@ class Overlapped:
                 if line.closed.is_set():
                     return
                 letter, over = self._unsent.popleft(), self._over
-            self._wait_until(self._up(letter.packed.tensor_bytes, letter.ready))
+            self._wait_until(self._up(letter.packed.outline.tensor_bytes, letter.ready))
             letter.began = time.monotonic()
             assert over is not None
             over.send(letter.packed)
@@ -145,7 +144,7 @@ class Overlapped:
                 letter = self._open[0]
             message = line.persist(partial(self._once, letter), line.deadline)
             came = time.monotonic()
-            due = self._down(tensor_bytes(message.tensors), came)
+            due = self._down(message.tensor_bytes, came)
             with self._turn:
                 self._open.popleft()
                 line.have += message.kind is FrameKind.REPLY
@@ -153,13 +152,13 @@ class Overlapped:
                 self._turn.notify_all()
 
     def _once(self, letter: _Letter) -> Message:
-        if self._line.connection is None:
-            connection = self._line.connected()
+        connection = self._line.connected()
+        if connection is not self._over:
             with self._turn:
                 self._over = connection
                 self._unsent = deque(each for each in self._open if _lacks(connection.received, each))
                 self._turn.notify_all()
-        return self._line.receive(letter.rows)
+        return self._line.receive(connection, letter.rows)
 
     def _wait_until(self, when: float) -> None:
         left = when - time.monotonic()
