@@ -85,7 +85,8 @@ class Data:
 
     name: str
     train: Samples
-    test: Samples
+    test: Samples | None
+    """None where there is no test set: nothing is scored then."""
     input: str
     """Shape of one sample, such as "1x28x28"; those of several inputs are joined by commas."""
     classes: int | None
@@ -93,6 +94,8 @@ class Data:
 
     def __post_init__(self) -> None:
         for part, samples in (("training", self.train), ("test", self.test)):
+            if samples is None:
+                continue
             if len(samples) == 0:
                 raise DataError(f"{self.name!r} has no {part} samples; a source needs at least one")
             _check_labels(self.name, part, samples.labels, self.classes)

@@ -29,7 +29,8 @@ from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import told
 from cutwater.data.samples import Batch
-from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
+from cutwater.train.scores import Score, evaluate_sets, units_of_work
+from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 _TRIES = 3
 """How often a session is tried before a worker's death is blamed on the session."""
@@ -150,7 +151,7 @@ class Workers:
     """A pool of forked workers for one job."""
 
     def __init__(self, job: Job, test: Sequence[Batch], count: int) -> None:
-        self.job, self.test = job, test
+        self.job, self.test, self.units = job, test, units_of_work(job, test)
         self.current = SharedState(job.model.module.state_dict())
         self.workers: list[_Worker] = []
         for _ in range(count):
@@ -164,13 +165,14 @@ class Workers:
             yield Result(task=tasks[index], state=trained, **answer)
 
     def evaluate(self, state: State) -> list[Score]:
-        """Score the test mini-batches, each worker every n-th of them."""
+        """Score the test mini-batches, each worker every n-th of them (of their sets, if need be)."""
         self.current.write(state)
         parts = len(self.workers)
         messages = [{"evaluate": [part, parts]} for part in range(parts)]
         scores: dict[int, Score] = {}
         for part, answer, _ in self._all(messages):
-            scores.update(zip(range(part, len(self.test), parts), map(_score, answer), strict=True))
+            places = [place for unit in self.units[part::parts] for place in unit]
+            scores.update(zip(places, map(_score, answer), strict=True))
         return [scores[index] for index in sorted(scores)]
 
     def close(self) -> None:
@@ -271,9 +273,9 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
     state = pool.current.tensors
     if "evaluate" in message:
         part, parts = message["evaluate"]
-        batches = (pool.test[index] for index in range(part, len(pool.test), parts))
         with blamed_on(None):
-            return [asdict(score) for score in evaluate(pool.job, state, batches)]
+            scores = evaluate_sets(pool.job, state, pool.test, pool.units[part::parts])
+        return [asdict(score) for score in scores]
     task = Task(**message["train"])
     with blamed_on(task):
         result = run_both_sides(pool.job, task, state)
