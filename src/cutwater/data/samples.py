@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.base.errors import DataError
+from cutwater.base.speech import by_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,12 +106,13 @@ class Data:
         if input_ != self.input:
             raise DataError(
                 f"the model takes {input_} inputs, but {self.name!r} has samples of {self.input}; "
-                f'set input = "{self.input}" in [model] or choose another source'
+                + by_file(f'set input = "{self.input}" in [model]', f'build it for "{self.input}"')
+                + " or choose another source"
             )
         if classes is not None and self.classes is not None and classes < self.classes:
             raise DataError(
                 f"the model tells {classes} classes apart, but {self.name!r} has {self.classes}; "
-                f"set classes = {self.classes} in [model]"
+                + by_file(f"set classes = {self.classes} in [model]", "give it an output for each of them")
             )
 
 

@@ -123,7 +123,7 @@ def run(
             held.callback(kept.close)
         for note in study.notes:
             say(note)
-        held.enter_context(_left_as_it_was(study))
+        held.enter_context(left_as_it_was(study))
         executor = VirtualClock(study, _Watched(trainer, watch))
         trained = train(study, executor, progress, keeper=kept, callbacks=callbacks)
     if trained.stopped:
@@ -132,7 +132,7 @@ def run(
 
 
 @contextmanager
-def _left_as_it_was(study: Study) -> Iterator[None]:
+def left_as_it_was(study: Study) -> Iterator[None]:
     """Within, the model may be trained in; then it has its weights and modes again.
 
     Else what it holds after a run would depend on the number of workers, which train in copies.

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from traceback import format_exception
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -231,7 +232,7 @@ class Workers:
         except (EOFError, OSError):
             return None
         if "error" in answer:
-            raise _revive(answer["error"], answer["message"])
+            raise _revive(answer["error"], answer["message"], answer["trace"])
         return answer["done"]
 
     def _replace(self, worker: _Worker) -> None:
@@ -266,6 +267,7 @@ def _serve(
             answer: dict[str, Any] = {"done": _carry_out(pool, buffers, message)}
         except CutwaterError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
+            answer["trace"] = "".join(format_exception(error))
         pipe.send_bytes(json.dumps(answer).encode())
 
 
@@ -288,6 +290,8 @@ def _score(fields: dict[str, Any]) -> Score:
     return Score(**fields)
 
 
-def _revive(kind: str, message: str) -> CutwaterError:
+def _revive(kind: str, message: str, trace: str) -> CutwaterError:
     found = getattr(errors, kind, EngineError)
-    return found(message) if issubclass(found, CutwaterError) else EngineError(message)
+    error: CutwaterError = (found if issubclass(found, CutwaterError) else EngineError)(message)
+    error.add_note(f"in a worker process: {trace}")
+    return error

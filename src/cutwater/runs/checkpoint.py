@@ -141,11 +141,11 @@ def _content(checkpoint: Checkpoint) -> bytes:
     body = json.dumps(told, allow_nan=False, sort_keys=True)
     tensors = {**checkpoint.weights, **{_MEMORY + name: t for name, t in checkpoint.memory.items()}}
     header = {"format": FORMAT, "version": VERSION, "body": body, "sha256": _digest(body, tensors)}
-    content: bytes = to_bytes(_separate(tensors), header)
+    content: bytes = to_bytes(separate(tensors), header)
     return content
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that share no memory (tied weights do), which safetensors insists on."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}

@@ -5,7 +5,7 @@ Needs no torch.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutwater.base.errors import CutwaterError
@@ -90,6 +90,10 @@ class Target:
                 "'accuracy>=0.97' or 'test_loss<=0.1'"
             )
         return cls(Goal(found[1], _WAYS[found[2]]), value)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {**asdict(self.goal), "value": self.value}
 
     def reached(self, value: float | None) -> bool:
         """Whether a value is enough."""
