@@ -57,7 +57,7 @@ def evaluate(
 
 
 def _show(model: "KeptModel", source: str, found: "Tested") -> None:
-    from cutwater.federate.record import value_text
+    from cutwater.federate.record import score_name, value_text
 
     more = ("Clients' mean", "Least", "Most") if found.spreads else ()
     table = results_table(("Score",), ("Test set", *more))
@@ -66,6 +66,6 @@ def _show(model: "KeptModel", source: str, found: "Tested") -> None:
         spread = found.spreads.get(name)
         over = [spread.mean, spread.least, spread.most] if spread else [None] * len(more)
         texts = ["-" if one is None else value_text(name, one) for one in (whole.get(name), *over)]
-        table.add_row(escape(name.replace("_", " ")), *texts)
+        table.add_row(escape(score_name(name)), *texts)
     console.print(table)
     console.print(f"The model {which(model)}, on {source}.", style="dim", markup=False)

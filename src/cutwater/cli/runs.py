@@ -94,11 +94,12 @@ def _last(lines: "Sequence[Record]", name: str) -> str:
 
 
 def _show(labels: list[str], found: "Comparison") -> None:
-    from cutwater.federate.record import value_text
+    from cutwater.federate.record import score_name, value_text
+    from cutwater.scenario.goal import TAKEN
 
     shown = found.target.goal.metric if found.target else "test_loss"
     to = f"To {value_text(shown, found.target.value)}" if found.target else "To target"
-    title = shown.replace("_", " ").capitalize() if shown == "accuracy" or "_" in shown else shown
+    title = score_name(shown).capitalize() if shown in TAKEN else shown
     table = results_table(
         ("Run", "Planner"), ("Rounds", title, "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits")
     )

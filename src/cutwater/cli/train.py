@@ -212,7 +212,7 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
 
 def score_lines(result: "Summary") -> list[tuple[str, str]]:
     """What the model came to, for people, and which one was kept as the best."""
-    from cutwater.federate.record import value_text
+    from cutwater.federate.record import score_name, score_text, value_text
 
     lines = []
     if result.accuracy is not None and result.best_accuracy is not None:
@@ -224,12 +224,11 @@ def score_lines(result: "Summary") -> list[tuple[str, str]]:
     if shown in result.local_tests:
         spread = result.local_tests[shown]
         least, most, mean = (value_text(shown, one) for one in (spread.least, spread.most, spread.mean))
-        where = f"{shown.replace('_', ' ')} {mean} on average, {least} to {most}"
+        where = f"{score_name(shown)} {mean} on average, {least} to {most}"
         lines.append(("clients' own tests", f"{where} over {spread.clients} clients"))
     if result.best is not None:
         best = result.best
-        value = value_text(best.metric, best.value)
-        lines.append(("best model kept", f"round {best.round}, {best.metric.replace('_', ' ')} {value}"))
+        lines.append(("best model kept", f"round {best.round}, {score_text(best.metric, best.value)}"))
     return lines
 
 

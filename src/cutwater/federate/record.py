@@ -51,7 +51,12 @@ def score_text(name: str, value: float) -> str:
     >>> score_text("accuracy", 0.98123), score_text("test_loss", 0.25)
     ('accuracy 98.1 %', 'test loss 0.25')
     """
-    return f"{name.replace('_', ' ')} {value_text(name, value)}"
+    return f"{score_name(name)} {value_text(name, value)}"
+
+
+def score_name(name: str) -> str:
+    """What people call a score; a metric is called what its author calls it."""
+    return "test loss" if name == "test_loss" else name
 
 
 def value_text(name: str, value: float) -> str:

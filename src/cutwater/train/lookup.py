@@ -133,10 +133,6 @@ def try_loss(
             if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
                 data.check_fits(data.input, output.shape[1])
             value = loss(output, labels)
-            with torch.no_grad():
-                classes = score(loss, output, labels).answers > 0
-                if data.test is not None:
-                    try_metrics(metrics, output, labels)
     except CutwaterError:
         raise
     except Exception as error:  # whatever a user's model and loss make of it
@@ -154,7 +150,10 @@ def try_loss(
             "the loss has no gradient, so that nothing could be learned from it: compute it from the model's "
             "output with torch, without detach() and item()"
         )
-    return classes
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        if data.test is not None:
+            try_metrics(metrics, output, labels)
+        return score(loss, output, labels).answers > 0
 
 
 def try_metrics(metrics: Sequence[Metric], output: Any, labels: torch.Tensor) -> None:
