@@ -12,6 +12,7 @@ from cutwater.base.lazy import offered
 if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.base.errors import CutwaterError as CutwaterError
     from cutwater.data.custom import from_datasets as from_datasets
+    from cutwater.execute.finished import evaluate as evaluate, export as export, predict as predict
     from cutwater.execute.local import run as run
     from cutwater.federate.from_scenario import study_of as study_of
     from cutwater.federate.loop import Round as Round, TrainedRun as TrainedRun
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
     from cutwater.profile.measure import measure as measure
     from cutwater.profile.values import Profile as Profile
+    from cutwater.runs.kept import load_run as load_run
     from cutwater.scenario.file import Scenario as Scenario, load_scenario as load_scenario
     from cutwater.scenario.settings import (
         ConditionSettings as ConditionSettings,
@@ -53,11 +55,15 @@ _HOME = {
     "TrainSettings": "cutwater.scenario.settings",
     "TrainedRun": "cutwater.federate.loop",
     "build": "cutwater.model.zoo",
+    "evaluate": "cutwater.execute.finished",
+    "export": "cutwater.execute.finished",
     "from_datasets": "cutwater.data.custom",
     "join": "cutwater.model.halves",
     "layered": "cutwater.model.discover.layered",
+    "load_run": "cutwater.runs.kept",
     "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",
+    "predict": "cutwater.execute.finished",
     "profile_layered": "cutwater.profile.count",
     "profile_model": "cutwater.profile.count",
     "run": "cutwater.execute.local",

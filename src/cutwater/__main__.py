@@ -1,5 +1,5 @@
 """`python -m cutwater`: the command line, where no PATH leads to the command."""
 
-from cutwater.cli.main import main
+from cutwater.cli.start import main
 
 main()

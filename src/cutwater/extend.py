@@ -40,7 +40,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.plan.value import assemble as assemble
     from cutwater.runs.checkpoint import load_newest as load_newest
     from cutwater.train.aggregate import BadUpdate as BadUpdate
-    from cutwater.train.session import Result as Result, Score as Score, Task as Task
+    from cutwater.train.scores import Score as Score
+    from cutwater.train.session import Result as Result, Task as Task
 
 _HOME = {
     "Aggregator": "cutwater.federate.aggregators",
@@ -58,7 +59,7 @@ _HOME = {
     "Progress": "cutwater.federate.loop",
     "Record": "cutwater.federate.record",
     "Result": "cutwater.train.session",
-    "Score": "cutwater.train.session",
+    "Score": "cutwater.train.scores",
     "Task": "cutwater.train.session",
     "Traffic": "cutwater.model.traffic",
     "Trainer": "cutwater.federate.executor",

@@ -88,10 +88,10 @@ def test_each_mistake_has_one_wording():
     assert told([3]) == "[box] is [3], but must be a table of keys and values"
 
 
-def test_construction_in_python_refuses_in_the_same_words():
-    with pytest.raises(ScenarioError, match=r"^\[box\] count is 10, but must be a whole number from 1 to 9$"):
+def test_construction_in_python_refuses_in_the_same_words_and_names_the_class():
+    with pytest.raises(ScenarioError, match=r"^Box count is 10, but must be a whole number from 1 to 9$"):
         Box(name="a", count=10, all=1.0)
-    with pytest.raises(ScenarioError, match=r"^\[box\] has none of all, wide, high: give either all, or"):
+    with pytest.raises(ScenarioError, match=r"^Box has none of all, wide, high: give either all, or"):
         Box(name="a")
 
 

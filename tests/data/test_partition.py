@@ -176,7 +176,7 @@ def test_iid_needs_no_classes_and_the_others_say_that_they_do():
     assert len(partition(10, None, names(2), method="iid")["c1"].train) == 5
     assert partition(10, None, names(2), method="iid").table(None)[0].classes == ()
     for method in ("paper", "dirichlet", "shards"):
-        with pytest.raises(DataError, match=f"'{method}' needs labels that are classes; use 'iid'"):
+        with pytest.raises(DataError, match=f"'{method}' needs labels that are classes, .* use DataSettings"):
             partition(10, None, names(2), method=method)
 
 
@@ -192,7 +192,9 @@ def test_a_client_without_samples_is_refused_by_name():
 
 def test_more_samples_than_there_are_is_refused_unless_they_may_shrink():
     labels = np.arange(100) % 10
-    with pytest.raises(DataError, match=r"1,200 samples together, but the source has 100; .*scale = true"):
+    with pytest.raises(
+        DataError, match=r"1,200 samples together, but the source has 100; .*DataSettings\(scale=True\)"
+    ):
         partition(100, labels, names(2), samples=[900, 300])
     made = partition(100, labels, names(2), samples=[900, 300], scale=True, local_test=0.0)
     assert [len(made[client].train) for client in made.clients] == [75, 25]

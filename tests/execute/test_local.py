@@ -15,7 +15,8 @@ from torch.nn import functional as F
 import cutwater
 from cutwater.base.errors import EngineError, RunError
 from cutwater.execute.local import LocalTrainer
-from cutwater.train.session import Job, Score, Task, evaluate
+from cutwater.train.scores import Score, evaluate
+from cutwater.train.session import Job, Task
 from cutwater.train.step import optimizer_factory
 
 CLIENTS = ("ann", "bob", "cat", "dan")

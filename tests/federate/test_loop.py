@@ -13,10 +13,10 @@ from cutwater.data.partition import Partition
 from cutwater.execute import local
 from cutwater.federate.clock import clock_only
 from cutwater.federate.conditions import Conditions
-from cutwater.federate.loop import mean_test_loss
 from cutwater.plan.session import Session
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.session import Score, run_both_sides
+from cutwater.train.scores import Score, Scored
+from cutwater.train.session import run_both_sides
 
 
 def test_survivors_are_averaged_by_their_own_samples():
@@ -42,9 +42,9 @@ def test_survivors_are_averaged_by_their_own_samples():
 
 @pytest.mark.parametrize("lost", [math.inf, -math.inf, math.nan])
 def test_a_test_loss_that_is_no_number_is_none(lost):
-    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(2.0, 1, 1, 1)]) == 2.0
-    assert mean_test_loss([Score(6.0, 3, 1, 3), Score(lost, 1, 1, 1)]) is None
-    assert mean_test_loss([]) is None
+    assert Scored.of([Score(6.0, 3, 1, 3), Score(2.0, 1, 1, 1)]).loss == 2.0
+    assert Scored.of([Score(6.0, 3, 1, 3), Score(lost, 1, 1, 1)]).loss is None
+    assert Scored.of([]) is None
 
 
 def test_a_round_below_quorum_leaves_the_model_as_it_was_and_training_goes_on():

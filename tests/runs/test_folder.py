@@ -91,8 +91,15 @@ def test_resuming_a_finished_run_does_nothing(study, whole):
     assert digests(whole) == before
 
 
-def test_resume_of_a_new_folder_begins(study, tmp_path):
+def test_resume_of_an_empty_folder_begins(study, tmp_path):
+    (tmp_path / "new").mkdir()
     assert len(run(study, tmp_path / "new", resume=True)) == 4
+
+
+def test_resume_of_a_folder_that_does_not_exist_is_a_mistake_in_its_name(study, tmp_path):
+    with pytest.raises(RunError, match="typo does not exist, .* or leave resume=True out to begin it"):
+        run(study, tmp_path / "typo", resume=True)
+    assert not (tmp_path / "typo").exists()
 
 
 def test_a_torn_metrics_line_and_one_ahead_of_the_checkpoint_are_cut_back(study, whole, tmp_path):
@@ -133,7 +140,7 @@ def test_a_folder_without_any_whole_checkpoint_is_refused(study, tmp_path):
 
 
 def test_a_folder_with_a_run_needs_resume(study, whole):
-    with pytest.raises(RunError, match="holds a run already: go on with it by --resume"):
+    with pytest.raises(RunError, match="holds a run already: go on with it by resume=True"):
         run(study, whole)
 
 

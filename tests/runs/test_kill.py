@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import torch
 
 from cutwater.cli.main import main
 from cutwater.runs import metrics
+from cutwater.runs.kept import load_run
+from cutwater.train.aggregate import weights_sha256
 
 SCENARIO = """
 [model]
@@ -46,6 +49,7 @@ clients_per_round = 4
 lr = 0.05
 momentum = 0.9
 seed = 7
+keep_best = "accuracy"
 
 [conditions]
 change = "jitter"
@@ -71,7 +75,12 @@ def reference(scenario, tmp_path_factory) -> list[dict]:
 
 
 def story(folder: Path) -> list[dict]:
-    return [{**vars(line), "wall_seconds": None} for line in metrics.read(folder / "metrics.jsonl")]
+    """All lines and, in the last, the digest of the best model that was kept."""
+    lines = [{**vars(line), "wall_seconds": None} for line in metrics.read(folder / "metrics.jsonl")]
+    best = load_run(folder, best=True)
+    assert best.best == replace(lines[-1]["best"], waited=0)
+    assert weights_sha256(best.weights) == lines[best.round - 1]["weights_sha256"]
+    return lines
 
 
 def call(scenario: Path, folder: Path, *more: str) -> int:
@@ -112,7 +121,8 @@ def ended(child: int) -> bool:
 def test_killed_at_random_moments_and_resumed_a_run_has_the_same_bits(scenario, reference, tmp_path, workers):
     folder = tmp_path / "run"
     moments, kills = random.Random(workers), 0
-    # Before the folder exists, while it is made, and within rounds: in training, saving and between.
+    folder.mkdir()
+    # Before anything is in the folder, while it begins, and within rounds: in training, saving and between.
     for rounds in (0, 0, *sorted(moments.randrange(1, 9) for _ in range(6))):
         child = forked(scenario, folder, "--resume", "--workers", str(workers))
         while len(metrics.read(folder / "metrics.jsonl")) < rounds and not ended(child):
@@ -209,6 +219,7 @@ def test_nothing_is_ever_unpickled(scenario, reference, tmp_path, monkeypatch):
 
 
 def command(scenario: Path, folder: Path) -> subprocess.Popen:
+    folder.mkdir(exist_ok=True)
     return subprocess.Popen(
         [
             Path(sys.executable).with_name("cutwater"),

@@ -163,9 +163,9 @@ def test_a_mistake_is_one_sentence_that_names_section_setting_and_value(section,
 
 
 def test_construction_in_python_is_checked_in_the_same_words():
-    with pytest.raises(ScenarioError, match=r"\[train\] rounds is '60', but must be a whole number"):
+    with pytest.raises(ScenarioError, match=r"^TrainSettings rounds is '60', but must be a whole number"):
         TrainSettings(rounds="60")
-    with pytest.raises(ScenarioError, match=r"\[data\] source is None, but must be text"):
+    with pytest.raises(ScenarioError, match=r"^DataSettings source is None, but must be text"):
         DataSettings(source=None)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cutwater.train.session import _score
+from cutwater.train.scores import score
 
 TOKENS = torch.tensor([[1, 2, -100, -100], [0, 1, 2, -100]])
 
@@ -22,14 +22,14 @@ def by_token(output, labels):
 
 
 def test_padding_is_no_wrong_answer():
-    score = _score(by_token, answers(TOKENS), TOKENS)
-    assert (score.right, score.answers, score.samples) == (5, 5, 2)
+    found = score(by_token, answers(TOKENS), TOKENS)
+    assert (found.right, found.answers, found.samples) == (5, 5, 2)
 
 
 def test_labels_beyond_the_classes_are_not_counted():
     pixels = torch.tensor([[[0, 255], [1, 2]]])
-    score = _score(nn.CrossEntropyLoss(ignore_index=255), answers(pixels).movedim(-1, 1), pixels)
-    assert (score.right, score.answers) == (3, 3)
+    found = score(nn.CrossEntropyLoss(ignore_index=255), answers(pixels).movedim(-1, 1), pixels)
+    assert (found.right, found.answers) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_labels_beyond_the_classes_are_not_counted():
 )
 def test_what_the_loss_ignores_is_not_counted(loss):
     labels = torch.tensor([0, 0, 1, 2])
-    score = _score(loss, answers(torch.tensor([0, 1, 1, 1])), labels)
-    assert (score.right, score.answers) == (1, 2)
+    found = score(loss, answers(torch.tensor([0, 1, 1, 1])), labels)
+    assert (found.right, found.answers) == (1, 2)
 
 
 def test_a_partial_of_torchs_loss_has_its_classes_second():
     labels = torch.tensor([[0, 1, 2]])
     square = answers(labels).movedim(-1, 1).clone()
     square[0, :, 2] = torch.tensor([9.0, 0.0, 0.0])  # wrong by column, and other answers by row
-    whole, part = (_score(loss, square, labels) for loss in (F.cross_entropy, partial(F.cross_entropy)))
+    whole, part = (score(loss, square, labels) for loss in (F.cross_entropy, partial(F.cross_entropy)))
     assert (whole.right, whole.answers) == (part.right, part.answers) == (2, 3)

@@ -104,10 +104,18 @@ class Kind:
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """Text that a file can hold; one that names a ``file`` holds no NUL."""
+    """Text that a file can hold; one that names a ``file`` holds no NUL.
+
+    What names ``code`` may in Python be the code itself: a class or another callable.
+    """
 
     empty: bool = False
     file: bool = False
+    code: bool = False
+
+    def take(self, value: Any) -> Any:
+        """The text, or the code that it would name."""
+        return value if self.code and callable(value) else self._take(value)
 
     def json_schema(self) -> JsonSchema:
         """Text."""
@@ -142,10 +150,18 @@ class ForeignText(Text):
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of the known names or, where ``own`` is set, a function of the user's own."""
+    """One of the known names or, where ``own`` is set, a function of the user's own.
+
+    Where ``code`` is set, in Python it may be the function itself.
+    """
 
     known: tuple[str, ...]
     own: bool = False
+    code: bool = False
+
+    def take(self, value: Any) -> Any:
+        """The name, or the code that it would name."""
+        return value if self.code and callable(value) else self._take(value)
 
     def json_schema(self) -> JsonSchema:
         """A list of names."""
@@ -362,10 +378,21 @@ class Named(Kind):
     def _allowed(self) -> str:
         return f"a table of names, each with {self.each.written}"
 
+    def parse(self, value: Any) -> dict[str, Any]:
+        """The values, each from how a file writes it."""
+        return {shown(name): self.each.parse(one) for name, one in self._items(value)}
+
+    def write(self, value: Any) -> dict[str, Any]:
+        """A table."""
+        return {name: self.each.write(one) for name, one in value.items()}
+
     def _take(self, value: Any) -> dict[str, Any]:
+        return {shown(name): self.each.take(one) for name, one in self._items(value)}
+
+    def _items(self, value: Any) -> Iterable[tuple[str, Any]]:
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise ValueError(value)
-        return {shown(name): self.each.take(one) for name, one in value.items()}
+        return value.items()
 
 
 @dataclass(frozen=True)

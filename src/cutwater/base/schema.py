@@ -22,6 +22,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from cutwater.base.errors import CutwaterError, suggest
 from cutwater.base.kinds import JsonSchema, Kind, Refused, quote
+from cutwater.base.speech import by_file, from_a_file
 
 Made = TypeVar("Made")
 Ways = tuple[tuple[str, ...], ...]
@@ -284,7 +285,15 @@ def schema_of(cls: type) -> Schema:
 
 def read(cls: type[Made], table: object, where: str | None = None, refused: Refused | None = None) -> Made:
     """An object of a described class from a table of a file, or one sentence on what is wrong with it."""
-    return cls(**_SCHEMAS[cls].read(table, where, refused))
+    values = _SCHEMAS[cls].read(table, where, refused)
+    with from_a_file():
+        return cls(**values)
+
+
+def called(made: Any) -> str:
+    """What a sentence calls an object of a described class: its table in a file, or its class in Python."""
+    schema = _SCHEMAS[type(made)]
+    return by_file(schema.where, type(made).__name__) if schema.where.startswith("[") else schema.where
 
 
 def read_all(cls: type[Made], tables: Sequence[object]) -> list[Made]:
@@ -304,7 +313,7 @@ def check(made: Any, where: str | None = None, given: set[str] | None = None) ->
     ``given`` are the keys that were, where that is not the attributes that are not None.
     """
     schema = _SCHEMAS[type(made)]
-    where = where or schema.where
+    where = where or called(made)
     if schema.either:
         held = {each.key for each in schema.fields if getattr(made, each.name) is not None}
         for mistake in schema.ways_mixed(held if given is None else given, where):

@@ -4,8 +4,10 @@ from inspect import unwrap
 from typing import Any, get_type_hints
 
 from rich.markup import escape
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import ArgumentInfo
+
+from cutwater.cli import debug
 
 
 class Command(TyperCommand):
@@ -18,6 +20,16 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.params.append(
+            TyperOption(
+                param_decls=["--debug"],
+                is_flag=True,
+                default=False,
+                expose_value=False,
+                callback=debug.on,
+                help="Show where in the code a mistake comes from; CUTWATER_DEBUG=1 does, too.",
+            )
+        )
         if self.help:
             paragraphs = self.help.split("\n\n")
             self.help = escape("\n\n".join(" ".join(text.split("\n")) for text in paragraphs))

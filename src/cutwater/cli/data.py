@@ -36,7 +36,7 @@ def data(scenario: ScenarioFile, *, json_: Json = False) -> None:
                 "source": source.name,
                 "partition": held.method,
                 "train": len(source.train),
-                "test": len(source.test),
+                "test": 0 if source.test is None else len(source.test),
                 "clients": clients,
             }
         )
@@ -57,5 +57,8 @@ def _show(source: "Data", held: "Partition", rows: "list[ClientSamples]") -> Non
     shared = sum(row.train + row.test for row in rows)
     console.print(
         f"{escape(source.name)}: {shared:,} of {len(source.train):,} training samples shared out "
-        f"({held.method}), {len(source.test):,} test samples"
+        f"({held.method}), {0 if source.test is None else len(source.test):,} test samples"
     )
+    kept = sum(row.test for row in rows)
+    if kept:
+        console.print(f"{kept:,} of them are held back for local tests: local_test in [data] says how many")

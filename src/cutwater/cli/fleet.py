@@ -16,7 +16,7 @@ from cutwater.cli.audit import show
 from cutwater.cli.common import err, print_json
 from cutwater.cli.common import out as console
 from cutwater.cli.plan import ScenarioFile
-from cutwater.cli.rounds import percent
+from cutwater.cli.rounds import scores_text
 
 if TYPE_CHECKING:
     from cutwater.federate.record import Record
@@ -103,11 +103,11 @@ def _run(nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *,
 
 
 def news(line: "Record") -> str:
-    """A round for people; one that was not tested has no accuracy."""
+    """A round for people; one that was not tested has no scores."""
     if line.failed:
         return f"round {line.round}: {line.failed}"
-    accuracy = "" if line.accuracy is None else f", accuracy {percent(line.accuracy)}"
-    return f"round {line.round}: {show_seconds(line.actual_seconds or 0.0)}{accuracy}"
+    scores = "".join(f", {text}" for text in scores_text(line))
+    return f"round {line.round}: {show_seconds(line.actual_seconds or 0.0)}{scores}"
 
 
 def _print(found: "dict[str, Audit]", json_: bool) -> None:

@@ -5,6 +5,7 @@ planning from a saved profile stay quick.
 """
 
 import sys
+import traceback
 from errno import ENOSPC
 from importlib.metadata import version
 from io import TextIOWrapper
@@ -14,13 +15,18 @@ import typer
 
 from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
+from cutwater.base.speech import at_a_command_line
+from cutwater.cli import debug
 from cutwater.cli.audit import audit
 from cutwater.cli.command import Command
 from cutwater.cli.common import complain, seen_enough
 from cutwater.cli.compare import compare
 from cutwater.cli.data import data
+from cutwater.cli.evaluate import evaluate
+from cutwater.cli.export import export
 from cutwater.cli.fleet import fleet
 from cutwater.cli.plan import plan
+from cutwater.cli.predict import predict
 from cutwater.cli.probe import probe
 from cutwater.cli.profile import profile
 from cutwater.cli.report import report
@@ -68,6 +74,9 @@ for command in (
     data,
     train,
     verify,
+    evaluate,
+    predict,
+    export,
     runs,
     reproduce,
     report,
@@ -82,7 +91,13 @@ for command in (
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    with at_a_command_line():
+        _main()
+
+
+def _main() -> None:
     keep_freed_memory()
+    debug.off()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # what a terminal has no letter for is no reason to stop
@@ -92,6 +107,8 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except CutwaterError as error:
+        if debug.is_on():
+            traceback.print_exception(error)
         complain(error)
         sys.exit(2)
     except KeyboardInterrupt:

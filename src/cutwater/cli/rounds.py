@@ -12,6 +12,7 @@ from cutwater.cli.common import err
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
     from cutwater.federate.loop import Round
+    from cutwater.federate.record import Record
     from cutwater.runs.summary import PlanDeviation
 
 
@@ -30,6 +31,16 @@ def plan_error_text(error: "PlanDeviation") -> str:
     return f"off by {percent(error.mean)} on average, {worst}"
 
 
+def scores_text(record: "Record") -> list[str]:
+    """The scores of a round for people: accuracy, or else the test loss, and all metrics."""
+    from cutwater.federate.record import score_text
+
+    found = record.scores
+    if "accuracy" in found:
+        found.pop("test_loss", None)
+    return [score_text(name, value) for name, value in found.items()]
+
+
 def say_notes(notes: Sequence[str]) -> None:
     """What is missing or damaged in a run folder, on stderr."""
     for note in notes:
@@ -37,7 +48,7 @@ def say_notes(notes: Sequence[str]) -> None:
 
 
 class Display:
-    """Progress on stderr: round, virtual time, accuracy, who the round waited for."""
+    """Progress on stderr: round, virtual time, scores, who the round waited for."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -77,8 +88,7 @@ class Display:
         """A round is done and safe on disk."""
         record = done.record
         news = [f"{show_seconds(record.virtual_seconds)} virtual"]
-        if record.accuracy is not None:
-            news.append(f"accuracy {percent(record.accuracy)}")
+        news += scores_text(record)
         news.append(f"waited for {record.bottleneck}")
         if record.failed:
             news.append(f"failed: {record.failed}")

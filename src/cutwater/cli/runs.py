@@ -11,27 +11,33 @@ from cutwater.base.units import show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, results_table
 from cutwater.cli.plan import Json
-from cutwater.cli.rounds import percent, say_notes
+from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cutwater.federate.record import Record
     from cutwater.runs.summary import Comparison
 
 
 def runs(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
     *,
-    accuracy: Annotated[
-        float | None,
-        typer.Option(help="Time to this.", show_default="the most that all runs reach", min=0.0, max=1.0),
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Time to this, such as 'accuracy>=0.97' or 'test_loss<=0.1'.",
+            show_default="the most that all runs reach",
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves here: .png, .svg or .pdf.")] = None,
     json_: Json = False,
 ) -> None:
-    """Compare runs: rounds, accuracy, virtual and wall time, traffic, time to an accuracy.
+    """Compare runs: rounds, scores, virtual and wall time, traffic, time to a target.
 
     The speed-up is against the FedAvg run, if one is among them, else against the first.
 
-    Example: cutwater runs runs/fedavg runs/split --accuracy 0.95 --plot curves.png
+    Example: cutwater runs runs/fedavg runs/split --target 'accuracy>=0.95' --plot curves.png
     """
     from cutwater.report.figures import check_figure_path
 
@@ -39,9 +45,11 @@ def runs(
         check_figure_path(plot)
     from cutwater.runs.reader import read_run
     from cutwater.runs.summary import compare
+    from cutwater.scenario.goal import Target
 
+    wanted = None if target is None else Target.parse(target)
     paths = [path for folder in folders for path in _runs_in(folder)]
-    found = compare([read_run(path) for path in paths], accuracy)
+    found = compare([read_run(path) for path in paths], wanted)
     labels = _labels(paths)
     for label, row in zip(labels, found.runs, strict=True):
         say_notes([f"{label}: {note}" for note in row.run.notes])
@@ -50,13 +58,17 @@ def runs(
         from cutwater.report.figures import save_figure
 
         named = zip(labels, (row.run for row in found.runs), strict=True)
-        save_figure(draw_runs([(label, run.info.planner, run.lines) for label, run in named]), plot)
+        curves = [(label, run.info.planner, run.lines) for label, run in named]
+        shown = found.target.goal.metric if found.target else "test_loss"
+        save_figure(draw_runs(curves, shown), plot)
     if json_:
         rows = [
             {"run": str(path), "planner": row.run.info.planner, **row.to_json()}
             for path, row in zip(paths, found.runs, strict=True)
         ]
-        print_json({"accuracy": found.accuracy, "base": str(paths[found.base]), "runs": rows})
+        print_json(
+            {"target": found.target and found.target.to_json(), "base": str(paths[found.base]), "runs": rows}
+        )
     else:
         _show(labels, found)
 
@@ -75,10 +87,23 @@ def _labels(paths: list[Path]) -> list[str]:
     return [shown(name if names.count(name) == 1 else str(path)) for path, name in pairs]
 
 
+def _last(lines: "Sequence[Record]", name: str) -> str:
+    """The last that a run had of what runs are compared by."""
+    from cutwater.federate.record import value_text
+
+    values = [value for line in lines if (value := line.value(name)) is not None]
+    return value_text(name, values[-1]) if values else "-"
+
+
 def _show(labels: list[str], found: "Comparison") -> None:
-    to = f"To {percent(found.accuracy)}" if found.accuracy is not None else "To accuracy"
+    from cutwater.federate.record import score_name, value_text
+    from cutwater.scenario.goal import TAKEN
+
+    shown = found.target.goal.metric if found.target else "test_loss"
+    to = f"To {value_text(shown, found.target.value)}" if found.target else "To target"
+    title = score_name(shown).capitalize() if shown in TAKEN else shown
     table = results_table(
-        ("Run", "Planner"), ("Rounds", "Accuracy", "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits")
+        ("Run", "Planner"), ("Rounds", title, "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits")
     )
     for place, row in enumerate(found.runs):
         result = row.summary
@@ -86,7 +111,7 @@ def _show(labels: list[str], found: "Comparison") -> None:
             escape(labels[place]),
             escape(row.run.info.planner),
             str(result.rounds),
-            "-" if result.accuracy is None else percent(result.accuracy),
+            _last(row.run.lines, shown),
             show_seconds(result.virtual_seconds),
             show_seconds(result.wall_seconds),
             show_size((result.bytes_up + result.bytes_down) * 8),

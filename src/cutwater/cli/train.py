@@ -193,8 +193,9 @@ def _show(run: Path, study: "Study", result: "Summary", rival: _Rival) -> None:
 def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, str]]:
     failed = f", {result.failed} of them below quorum" if result.failed else ""
     lines = [("rounds", f"{result.rounds}{failed}")]
-    if result.accuracy is not None and result.best_accuracy is not None:
-        lines.append(("accuracy", f"{percent(result.accuracy)} (best {percent(result.best_accuracy)})"))
+    if result.stopped is not None:
+        lines.append(("stopped", result.stopped))
+    lines += score_lines(result)
     if result.loss is not None:
         lines.append(("training loss", f"{result.loss:.4g}"))
     lines.append(("virtual time", f"{show_seconds(result.virtual_seconds)} by planner {study.planner}"))
@@ -206,6 +207,28 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
         lines.append(("lost updates", f"{result.lost}, by dropout or too late"))
     lines.append(("traffic", f"{show_size(result.bytes_up * 8)} up, {show_size(result.bytes_down * 8)} down"))
     lines.append(("time here", show_seconds(result.wall_seconds)))
+    return lines
+
+
+def score_lines(result: "Summary") -> list[tuple[str, str]]:
+    """What the model came to, for people, and which one was kept as the best."""
+    from cutwater.federate.record import score_name, score_text, value_text
+
+    lines = []
+    if result.accuracy is not None and result.best_accuracy is not None:
+        lines.append(("accuracy", f"{percent(result.accuracy)} (best {percent(result.best_accuracy)})"))
+    elif result.test_loss is not None:
+        lines.append(("test loss", f"{result.test_loss:.4g}"))
+    lines += [(name, value_text(name, value)) for name, value in result.metrics.items()]
+    shown = "accuracy" if "accuracy" in result.local_tests else "test_loss"
+    if shown in result.local_tests:
+        spread = result.local_tests[shown]
+        least, most, mean = (value_text(shown, one) for one in (spread.least, spread.most, spread.mean))
+        where = f"{score_name(shown)} {mean} on average, {least} to {most}"
+        lines.append(("clients' own tests", f"{where} over {spread.clients} clients"))
+    if result.best is not None:
+        best = result.best
+        lines.append(("best model kept", f"round {best.round}, {score_text(best.metric, best.value)}"))
     return lines
 
 

@@ -86,20 +86,24 @@ class DatasetSamples:
             ) from error
 
 
-def from_datasets(train: Any, test: Any, *, classes: int | None = None, name: str = "own data") -> Data:
-    """Data of the user's own training and test datasets.
+def from_datasets(
+    train: Any, test: Any = None, *, classes: int | None = None, name: str = "own data"
+) -> Data:
+    """Data of the user's own training and test datasets; without the latter, nothing is scored.
 
     ``classes`` is counted from the labels if it is not given; labels that are not whole numbers (of a
     regression, say) have no classes.
     """
-    sets = [DatasetSamples(part, f"{name} ({which})") for part, which in ((train, "train"), (test, "test"))]
+    given = [(train, "train"), *([] if test is None else [(test, "test")])]
+    sets = [DatasetSamples(part, f"{name} ({which})") for part, which in given]
     for samples in sets:
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
     shapes = [samples.shapes for samples in sets]
-    if shapes[0] != shapes[1]:
+    if shapes[0] != shapes[-1]:
         raise DataError(f"{name} has training samples of {shapes[0]} but test samples of {shapes[1]}")
-    return Data(name, sets[0], sets[1], shapes[0], _count_classes(sets, classes, name))
+    tests = sets[1] if test is not None else None
+    return Data(name, sets[0], tests, shapes[0], _count_classes(sets, classes, name))
 
 
 def call_user_source(source: str, options: dict[str, Any]) -> Data:
@@ -116,10 +120,13 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
         ) from error
     if isinstance(made, Data):
         return made
-    if isinstance(made, Sequence) and len(made) == 2:
+    if isinstance(made, tuple | list) and len(made) == 2:
         return from_datasets(*made, name=source)
+    if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, tuple | list):
+        return from_datasets(made, name=source)
     raise DataError(
-        f"{source} returned {type(made).__name__}, but must return (train, test) datasets or a cutwater Data"
+        f"{source} returned {type(made).__name__}, but must return (train, test) datasets, a training set "
+        "alone or a cutwater Data"
     )
 
 

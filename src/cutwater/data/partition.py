@@ -98,6 +98,11 @@ class Partition:
         return self._sizes - self._tests
 
     @property
+    def test_sizes(self) -> Indices:
+        """What every client keeps back for its local tests."""
+        return self._tests
+
+    @property
     def _sizes(self) -> Indices:
         return np.diff(self.ends, prepend=0)
 

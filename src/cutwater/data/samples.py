@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.base.errors import DataError
+from cutwater.base.speech import by_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +86,8 @@ class Data:
 
     name: str
     train: Samples
-    test: Samples
+    test: Samples | None
+    """None where there is no test set: nothing is scored then."""
     input: str
     """Shape of one sample, such as "1x28x28"; those of several inputs are joined by commas."""
     classes: int | None
@@ -93,6 +95,8 @@ class Data:
 
     def __post_init__(self) -> None:
         for part, samples in (("training", self.train), ("test", self.test)):
+            if samples is None:
+                continue
             if len(samples) == 0:
                 raise DataError(f"{self.name!r} has no {part} samples; a source needs at least one")
             _check_labels(self.name, part, samples.labels, self.classes)
@@ -102,12 +106,13 @@ class Data:
         if input_ != self.input:
             raise DataError(
                 f"the model takes {input_} inputs, but {self.name!r} has samples of {self.input}; "
-                f'set input = "{self.input}" in [model] or choose another source'
+                + by_file(f'set input = "{self.input}" in [model]', f'build it for "{self.input}"')
+                + " or choose another source"
             )
         if classes is not None and self.classes is not None and classes < self.classes:
             raise DataError(
                 f"the model tells {classes} classes apart, but {self.name!r} has {self.classes}; "
-                f"set classes = {self.classes} in [model]"
+                + by_file(f"set classes = {self.classes} in [model]", "give it an output for each of them")
             )
 
 

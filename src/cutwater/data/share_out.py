@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cutwater.base.errors import DataError, suggest
 from cutwater.base.seeded import stream
+from cutwater.base.speech import by_file
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Indices
 
@@ -28,6 +29,10 @@ _PAPER_LOCAL_TEST = 0.25
 _MOST_CLASSES = 10_000_000
 _MOST_SHARDS = 10_000_000
 """Of all clients together: far above what makes sense, and far below what memory has room for."""
+
+
+def _other() -> str:
+    return by_file("partition = 'iid' in [data]", "DataSettings(partition='iid')")
 
 
 class _Task(NamedTuple):
@@ -44,13 +49,14 @@ class _Task(NamedTuple):
     def classes(self) -> NDArray[np.int64]:
         if self.labels is None:
             raise DataError(
-                f"partition {self.method!r} needs labels that are classes; use 'iid' for this source"
+                f"partition {self.method!r} needs labels that are classes, which this source does not have: use "
+                f"{_other()}"
             )
         largest = int(self.labels.max(initial=0))
         if largest >= _MOST_CLASSES:
             raise DataError(
                 f"partition {self.method!r} needs classes numbered below {_MOST_CLASSES:,}, but the "
-                f"source has label {largest}; number them from 0 on, or use 'iid'"
+                f"source has label {largest}; number them from 0 on, or use {_other()}"
             )
         return self.labels
 
@@ -120,7 +126,8 @@ def _given_sizes(available: int, clients: Sequence[str], samples: Sequence[int],
     if sum(sizes) > available and not scale:
         raise DataError(
             f"the clients have {sum(sizes):,} samples together, but the source has {available:,}; "
-            "lower samples, or set scale = true in [data] to shrink them in proportion"
+            f"lower samples, or set {by_file('scale = true in [data]', 'DataSettings(scale=True)')} to shrink "
+            "them in proportion"
         )
     return _shrunk(sizes, available)
 

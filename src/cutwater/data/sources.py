@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cutwater.base.cache import cache_folder
 from cutwater.base.errors import CutwaterError, DataError, suggest
+from cutwater.base.speech import by_file
 from cutwater.data.custom import call_user_source
 from cutwater.data.download import Say, fetch, quiet
 from cutwater.data.files import read_cifar, read_idx
@@ -115,7 +116,7 @@ def _mnist(request: _Request) -> Data:
         except CutwaterError as error:
             raise DataError(
                 f"MNIST is not on this machine and can't be downloaded ({error}); put "
-                f"{', '.join(_MNIST_SUMS)} in a folder and name it by CUTWATER_DATA or by folder in [data]"
+                f"{', '.join(_MNIST_SUMS)} in a folder and name it by CUTWATER_DATA or by {_folder_key()}"
             ) from error
         found = _idx_in(cache)
         assert found is not None, "fetch brings every file or raises"
@@ -168,7 +169,7 @@ def _find(request: _Request, look: Callable[[Path], tuple[Path, ...] | None]) ->
 def _places(request: _Request) -> Iterator[Path]:
     """Folders that may hold the source's files, the most particular first."""
     named = os.environ.get("CUTWATER_DATA")
-    origins = {"CUTWATER_DATA": Path(named) if named else None, "folder in [data]": request.folder}
+    origins = {"CUTWATER_DATA": Path(named) if named else None, _folder_key(): request.folder}
     for origin, base in origins.items():
         if base is None:
             continue
@@ -190,11 +191,15 @@ _FOLDER_NAMES = {
 """What people call the folders, with those of torchvision and of the archives."""
 
 
+def _folder_key() -> str:
+    return by_file("folder in [data]", "folder of DataSettings")
+
+
 def _missing(request: _Request, names: Sequence[str]) -> str:
     searched = ", ".join(str(place) for place in _places(request))
     return (
         f"{request.name} needs the files {', '.join(names)}, which are not all in one of {searched}; "
-        "put them in a folder and name it by CUTWATER_DATA or by folder in [data]"
+        f"put them in a folder and name it by CUTWATER_DATA or by {_folder_key()}"
     )
 
 

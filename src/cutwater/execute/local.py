@@ -16,7 +16,8 @@ from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
 from cutwater.runs.folder import begin
-from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
+from cutwater.train.scores import Score, evaluate
+from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 
 class LocalTrainer:
@@ -50,7 +51,7 @@ class LocalTrainer:
         if self.pool is not None:
             return self.pool.evaluate(state)
         with one_thread(), blamed_on(None):
-            return evaluate(self.job, state, (self.test[index] for index in range(len(self.test))))
+            return evaluate(self.job, state, self.test)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -101,14 +102,14 @@ def run(
     workers: int | None = 1,
     resume: bool = False,
     scenario: str | None = None,
-    callbacks: Sequence[Callable[[Round], None]] = (),
+    callbacks: Sequence[Callable[[Round], object]] = (),
     say: Callable[[str], None] = lambda _: None,
     watch: Callable[[Tick], None] = lambda _: None,
 ) -> TrainedRun:
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
 
-    Callbacks see each round after it is safe on disk, ``watch`` each session, ``say`` what a person should
-    know. What is returned holds the trained weights and a line for each round of this call. ``workers`` may
+    Callbacks see each round after it is safe on disk, and one that returns False ends the run; ``watch`` sees
+    each session, ``say`` is told what a person should know. What is returned holds the trained weights and a line for each round of this call. ``workers`` may
     be None for as many as make sense here. The model is left as it was.
     """
     if callable(callbacks):
@@ -120,13 +121,18 @@ def run(
         kept, progress = begin(study, folder, resume=resume, scenario=scenario, engine="local", say=say)
         if kept is not None:
             held.callback(kept.close)
-        held.enter_context(_left_as_it_was(study))
+        for note in study.notes:
+            say(note)
+        held.enter_context(left_as_it_was(study))
         executor = VirtualClock(study, _Watched(trainer, watch))
-        return train(study, executor, progress, keeper=kept, callbacks=callbacks)
+        trained = train(study, executor, progress, keeper=kept, callbacks=callbacks)
+    if trained.stopped:
+        say(trained.stopped)
+    return trained
 
 
 @contextmanager
-def _left_as_it_was(study: Study) -> Iterator[None]:
+def left_as_it_was(study: Study) -> Iterator[None]:
     """Within, the model may be trained in; then it has its weights and modes again.
 
     Else what it holds after a run would depend on the number of workers, which train in copies.

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from traceback import format_exception
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -29,7 +30,8 @@ from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import told
 from cutwater.data.samples import Batch
-from cutwater.train.session import Job, Result, Score, State, Task, evaluate, run_both_sides
+from cutwater.train.scores import Score, evaluate_sets, units_of_work
+from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 _TRIES = 3
 """How often a session is tried before a worker's death is blamed on the session."""
@@ -150,7 +152,7 @@ class Workers:
     """A pool of forked workers for one job."""
 
     def __init__(self, job: Job, test: Sequence[Batch], count: int) -> None:
-        self.job, self.test = job, test
+        self.job, self.test, self.units = job, test, units_of_work(job, test)
         self.current = SharedState(job.model.module.state_dict())
         self.workers: list[_Worker] = []
         for _ in range(count):
@@ -164,13 +166,14 @@ class Workers:
             yield Result(task=tasks[index], state=trained, **answer)
 
     def evaluate(self, state: State) -> list[Score]:
-        """Score the test mini-batches, each worker every n-th of them."""
+        """Score the test mini-batches, each worker every n-th of them (of their sets, if need be)."""
         self.current.write(state)
         parts = len(self.workers)
         messages = [{"evaluate": [part, parts]} for part in range(parts)]
         scores: dict[int, Score] = {}
         for part, answer, _ in self._all(messages):
-            scores.update(zip(range(part, len(self.test), parts), map(_score, answer), strict=True))
+            places = [place for unit in self.units[part::parts] for place in unit]
+            scores.update(zip(places, map(_score, answer), strict=True))
         return [scores[index] for index in sorted(scores)]
 
     def close(self) -> None:
@@ -229,7 +232,7 @@ class Workers:
         except (EOFError, OSError):
             return None
         if "error" in answer:
-            raise _revive(answer["error"], answer["message"])
+            raise _revive(answer["error"], answer["message"], answer["trace"])
         return answer["done"]
 
     def _replace(self, worker: _Worker) -> None:
@@ -264,6 +267,7 @@ def _serve(
             answer: dict[str, Any] = {"done": _carry_out(pool, buffers, message)}
         except CutwaterError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
+            answer["trace"] = "".join(format_exception(error))
         pipe.send_bytes(json.dumps(answer).encode())
 
 
@@ -271,9 +275,9 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
     state = pool.current.tensors
     if "evaluate" in message:
         part, parts = message["evaluate"]
-        batches = (pool.test[index] for index in range(part, len(pool.test), parts))
         with blamed_on(None):
-            return [asdict(score) for score in evaluate(pool.job, state, batches)]
+            scores = evaluate_sets(pool.job, state, pool.test, pool.units[part::parts])
+        return [asdict(score) for score in scores]
     task = Task(**message["train"])
     with blamed_on(task):
         result = run_both_sides(pool.job, task, state)
@@ -286,6 +290,8 @@ def _score(fields: dict[str, Any]) -> Score:
     return Score(**fields)
 
 
-def _revive(kind: str, message: str) -> CutwaterError:
+def _revive(kind: str, message: str, trace: str) -> CutwaterError:
     found = getattr(errors, kind, EngineError)
-    return found(message) if issubclass(found, CutwaterError) else EngineError(message)
+    error: CutwaterError = (found if issubclass(found, CutwaterError) else EngineError)(message)
+    error.add_note(f"in a worker process: {trace}")
+    return error

@@ -19,7 +19,8 @@ from cutwater.plan.latency import session_phases
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan
 from cutwater.scenario.settings import TrainSettings
-from cutwater.train.session import Score, State
+from cutwater.train.scores import Score
+from cutwater.train.session import State
 
 
 class VirtualClock:

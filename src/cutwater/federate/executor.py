@@ -13,7 +13,8 @@ from cutwater.federate.conditions import Condition
 from cutwater.federate.measured import Measured
 from cutwater.plan.latency import NOTHING, Phases
 from cutwater.plan.value import Plan
-from cutwater.train.session import Result, Score, State, Task
+from cutwater.train.scores import Score
+from cutwater.train.session import Result, State, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class Executor(Protocol):
         """Seconds since the last orders were handed out, by the executor's clock."""
 
     def evaluate(self, weights: State) -> list[Score]:
-        """Scores of the global model on the mini-batches of the test data, in their order."""
+        """Scores of the global model on the mini-batches of ``study.test()``, in their order."""
 
     def close(self) -> None:
         """End whatever was started."""
@@ -106,7 +107,7 @@ class Trainer(Protocol):
         """Train every task from the global weights; a result is valid until the next is asked for."""
 
     def evaluate(self, weights: State) -> list[Score]:
-        """Scores of the global model on the mini-batches of the test data, in their order."""
+        """Scores of the global model on the mini-batches of ``study.test()``, in their order."""
 
     def close(self) -> None:
         """End whatever was started."""

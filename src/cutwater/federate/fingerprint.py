@@ -37,13 +37,14 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 def digests(study: "Study") -> dict[str, str]:
     """The digest of each part, by name."""
-    train = asdict(study.train)
+    train = {each.name: described(getattr(study.train, each.name)) for each in fields(study.train)}
     if study.train.schedule in ("cosine", "linear"):
         train["horizon"] = study.train.horizon or study.train.rounds
     else:
         train.pop("horizon")
-    # Neither of these changes what a round computes.
-    del train["rounds"], train["evaluate_every"]
+    # None of these changes what a round computes.
+    for name in ("rounds", "evaluate_every", "metrics", "keep_best", "patience"):
+        del train[name]
     # Of a trace it matters what it says, not where it is.
     trace = study.truth.trace
     conditions = {**asdict(study.conditions), "trace": trace and asdict(trace)}

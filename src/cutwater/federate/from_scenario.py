@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import ScenarioError
 from cutwater.base.schema import read
+from cutwater.base.speech import from_a_file
 from cutwater.data.download import Say, quiet
 from cutwater.scenario.file import Scenario
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
@@ -24,6 +25,13 @@ def study_of(
     say: Say = quiet,
 ) -> "Study":
     """The study that a scenario describes; ``rounds`` stands in for its own number of them."""
+    with from_a_file():
+        return _study_of(scenario, planner, planner_options or {}, rounds, say)
+
+
+def _study_of(
+    scenario: Scenario, planner: str, planner_options: Mapping[str, Any], rounds: int | None, say: Say
+) -> "Study":
     # The rest of this module serves planning and tables, which need no torch.
     import torch
 
@@ -31,6 +39,7 @@ def study_of(
     from cutwater.federate.study import Study
     from cutwater.model import zoo
     from cutwater.train.lookup import find_device, find_optimizer, named_loss
+    from cutwater.train.metrics import find_metrics
 
     if scenario.model is None:
         raise ScenarioError(
@@ -43,6 +52,7 @@ def study_of(
     find_device(train.device)
     find_optimizer(train)
     named_loss(train.loss)
+    find_metrics(train.metrics)
     conditions = condition_settings(scenario)
     if conditions.trace is not None:
         check_trace(conditions.trace, scenario.fleet.names)
@@ -54,7 +64,7 @@ def study_of(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(train.seed)
         model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **spec.options or {})
-    return Study.of(
+    study = Study.of(
         model,
         data,
         scenario.fleet,
@@ -68,6 +78,7 @@ def study_of(
         planner_options=planner_options,
         wires=scenario.wires,
     )
+    return replace(study, source=scenario.source)
 
 
 def train_settings(scenario: Scenario) -> TrainSettings:

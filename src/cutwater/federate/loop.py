@@ -5,7 +5,6 @@ Every executor's rounds are played here (paper, Sec. III-B); what differs betwee
 round is aggregated, however many rounds there are.
 """
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,12 +15,13 @@ from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
 from cutwater.federate.measured import RoundMeasured
-from cutwater.federate.record import ClientRound, Record
+from cutwater.federate.record import Best, ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, plan_round, unplanned
 from cutwater.federate.study import Study
+from cutwater.federate.tested import Tested, best_so_far, out_of_patience
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.session import Score, State
+from cutwater.train.session import State
 
 Clock = Callable[[], float]
 
@@ -41,6 +41,8 @@ class Progress:
     """Of how many layers each client holds the weights that do not learn; of none where it is not told."""
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
+    best: Best | None = None
+    """The best model so far, where one is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ class TrainedRun:
     """Where it stands: ``progress.weights`` is the model."""
     records: tuple[Record, ...]
     """A line for each round of this call."""
+    stopped: str | None = None
+    """Why it ended before its last round, if it did."""
 
 
 class Keeper(Protocol):
@@ -83,22 +87,30 @@ def train(
     progress: Progress,
     *,
     keeper: Keeper | None = None,
-    callbacks: Sequence[Callable[[Round], None]] = (),
+    callbacks: Sequence[Callable[[Round], object]] = (),
     skip_bad_updates: bool = False,
     clock: Clock = time.monotonic,
 ) -> TrainedRun:
-    """Train a study to its last round from wherever it stands; each round is kept before the next begins."""
-    records = []
+    """Train a study to its last round from wherever it stands; each round is kept before the next begins.
+
+    It ends early where the study's patience does, or where a callback returns False.
+    """
+    records = list[Record]()
+    if stopped := out_of_patience(study, progress.best):
+        return TrainedRun(progress, (), stopped)
     for round_ in rounds(
         study, executor, progress, study.train.rounds, skip_bad_updates=skip_bad_updates, clock=clock
     ):
         if keeper is not None:
             keeper.save(round_)
-        for callback in callbacks:
-            callback(round_)
+        answers = [callback(round_) for callback in callbacks]
         records.append(round_.record)
-        progress = round_.progress
-    return TrainedRun(progress, tuple(records))
+        progress, stopped = round_.progress, round_.record.stopped
+        if stopped is None and progress.round < study.train.rounds and any(one is False for one in answers):
+            stopped = f"stopped after round {progress.round}: a callback returned False"
+        if stopped is not None:
+            break
+    return TrainedRun(progress, tuple(records), stopped)
 
 
 def rounds(
@@ -149,7 +161,7 @@ def play_round(
     outcome = _outcome(study, number, names, plan, collected, wanted, executor)
     weights, memory = (before.weights, before.memory) if outcome.failed else collection.result()
     tested = number % study.train.evaluate_every == 0 or number == last
-    scores = executor.evaluate(weights) if tested else ()
+    scored = Tested.of(study, executor.evaluate(weights)) if tested else Tested()
     seen = ((study.client(name), update.condition) for name, update in collected.updates.items())
     after = Progress(
         round=number,
@@ -159,9 +171,11 @@ def play_round(
         holds=_holds(before.holds, collected),
         virtual_seconds=before.virtual_seconds + outcome.seconds,
         wall_seconds=before.wall_seconds + clock() - began,
+        best=best_so_far(study.train.goal, before.best, number, scored),
     )
     measured = _measured(number, outcome, collected, executor)
-    return Round(after, outcome, _record(after, outcome, scores, collected), measured)
+    stopped = out_of_patience(study, after.best) if number < last else None
+    return Round(after, outcome, _record(after, outcome, scored, collected, stopped), measured)
 
 
 @dataclass
@@ -257,20 +271,10 @@ def _measured(
     return RoundMeasured(number, executor.elapsed(), found) if found else None
 
 
-def mean_test_loss(scores: Sequence[Score]) -> float | None:
-    """The mean loss over the test set; None where nothing was evaluated, or where it is not finite.
-
-    Weights that are finite can still give a test loss that is not, and JSON has no number for that.
-    """
-    if not scores:
-        return None
-    mean = sum(score.loss for score in scores) / sum(score.samples for score in scores)
-    return mean if math.isfinite(mean) else None
-
-
-def _record(after: Progress, outcome: Outcome, scores: Sequence[Score], collected: _Collected) -> Record:
+def _record(
+    after: Progress, outcome: Outcome, scored: Tested, collected: _Collected, stopped: str | None
+) -> Record:
     """The line of a round: how it went, its mean training loss, and the bytes that went up and down."""
-    answers = sum(score.answers for score in scores)
     # In the order of the clients, not of arrival: sums of floats depend on it.
     updates = [collected.updates[name] for name in outcome.done]
     return Record(
@@ -278,8 +282,11 @@ def _record(after: Progress, outcome: Outcome, scores: Sequence[Score], collecte
         virtual_seconds=after.virtual_seconds,
         wall_seconds=after.wall_seconds,
         loss=_mean_loss(updates),
-        test_loss=mean_test_loss(scores),
-        accuracy=sum(score.right for score in scores) / answers if answers else None,
+        test_loss=scored.whole.loss if scored.whole else None,
+        accuracy=scored.whole.accuracy if scored.whole else None,
+        metrics=scored.whole.metrics if scored.whole else {},
+        local_tests=scored.spreads,
+        best=after.best,
         bytes_up=sum(update.bytes_up for update in updates),
         bytes_down=sum(update.bytes_down for update in updates),
         weights_sha256=weights_sha256(after.weights),
@@ -289,6 +296,7 @@ def _record(after: Progress, outcome: Outcome, scores: Sequence[Score], collecte
         clients=outcome.done,
         lost=outcome.lost,
         failed=outcome.failed,
+        stopped=stopped,
     )
 
 

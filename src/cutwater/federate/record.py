@@ -5,17 +5,18 @@ else's: other keys are passed over.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document
-from cutwater.base.kinds import HUGE, ForeignText, Many, Named, Number, Whole
+from cutwater.base.kinds import HUGE, Choice, ForeignText, Many, Named, Number, Whole
 from cutwater.base.schema import Nested, described, table
 from cutwater.federate.measured import AMOUNT, COUNT, Measured
 from cutwater.plan.latency import SECONDS, Phases
 from cutwater.plan.value import ClientPlan
+from cutwater.scenario.goal import LOSS
 
 FORMAT = "cutwater.round"
 VERSION = 1
@@ -44,6 +45,62 @@ def ratio(above: float | None, below: float | None) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def score_text(name: str, value: float) -> str:
+    """A score for people.
+
+    >>> score_text("accuracy", 0.98123), score_text("test_loss", 0.25)
+    ('accuracy 98.1 %', 'test loss 0.25')
+    """
+    return f"{score_name(name)} {value_text(name, value)}"
+
+
+def score_name(name: str) -> str:
+    """What people call a score; a metric is called what its author calls it."""
+    return "test loss" if name == "test_loss" else name
+
+
+def value_text(name: str, value: float) -> str:
+    """The number of a score for people: accuracies are told in percent."""
+    return f"{value * 100:.1f} %" if name == "accuracy" else f"{value:.4g}"
+
+
+@described("the best model", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best model of a run so far, by the metric that it is kept for."""
+
+    metric: Annotated[str, _TEXT, "what it is best by"]
+    better: Annotated[str, Choice(("max", "min")), "whether more or less of it is better"]
+    round: Annotated[int, COUNT, "the round that it is of"]
+    value: Annotated[float, _SCORE, "its metric"]
+    waited: Annotated[int, COUNT, "how often the model was evaluated since then, and was not better"] = 0
+
+
+@described("the spread", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """One number of each client, over the clients."""
+
+    mean: Annotated[float, _SCORE, "over the clients, each counted once"]
+    deviation: Annotated[float, _SCORE, "standard deviation: how unequal the model is to them"]
+    least: Annotated[float, _SCORE, "of any client"]
+    most: Annotated[float, _SCORE, "of any client"]
+    clients: Annotated[int, COUNT, "how many have one"]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread | None":
+        """The spread of some numbers; None where there is none.
+
+        >>> Spread.of([0.5, 1.0])
+        Spread(mean=0.75, deviation=0.25, least=0.5, most=1.0, clients=2)
+        """
+        if not values:
+            return None
+        mean = math.fsum(values) / len(values)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+        return cls(mean=mean, deviation=deviation, least=min(values), most=max(values), clients=len(values))
+
+
 @described("the line", FileFormatError, open=True)
 @dataclass(frozen=True, kw_only=True)
 class Record:
@@ -63,8 +120,25 @@ class Record:
         "of the global model on the test set; null where it was not evaluated or is not finite",
     ] = None
     accuracy: Annotated[
-        float | None, _SCORE, "of the global model on the test set; null where it was not evaluated"
+        float | None,
+        _SCORE,
+        "of the global model on the test set; null where it was not evaluated or labels are not classes",
     ]
+    metrics: Annotated[
+        Mapping[str, float],
+        Named(_SCORE),
+        "of the global model on the test set, what else was asked for, by name; one that is no finite "
+        "number is left out",
+    ] = field(default_factory=dict)
+    local_tests: Annotated[
+        Mapping[str, Spread],
+        Named(Nested(Spread)),
+        "of the global model on the samples that each client holds back, by name: the spread over the "
+        "clients, see below; empty where nobody holds any back",
+    ] = field(default_factory=dict)
+    best: Annotated[
+        Best | None, Nested(Best), "the best model so far, see below; null where none is kept"
+    ] = None
     bytes_up: Annotated[
         int, COUNT, "what crossed (or would have crossed) the network in this round, all clients"
     ]
@@ -82,11 +156,24 @@ class Record:
         "the clients that were selected but not done in time, each with the reason",
     ] = field(default_factory=dict)
     failed: Annotated[str | None, _TEXT, "why the round counts for nothing, or null"] = None
+    stopped: Annotated[
+        str | None, _TEXT, "why the run ends after this round although more were asked for, or null"
+    ] = None
 
     @property
     def deviation(self) -> float | None:
         """How far the round was from its plan; None for one that failed."""
         return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """What the model had on the test set, by name; nothing where it was not evaluated."""
+        named = {"accuracy": self.accuracy, "test_loss": self.test_loss, **self.metrics}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def value(self, name: str) -> float | None:
+        """A number of the round that runs are compared by: a score, or the training loss."""
+        return self.loss if name == LOSS else self.scores.get(name)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""

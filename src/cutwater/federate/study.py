@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cutwater.base.errors import RunError
+from cutwater.base.speech import by_file
 from cutwater.data.batches import batch_sizes, batches, check_session
 from cutwater.data.partition import Partition
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
+from cutwater.data.test_batches import TestBatches
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
 from cutwater.federate.fingerprint import digests, text_digest
@@ -31,11 +33,17 @@ from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
-from cutwater.train.lookup import check_loss_is_fixed, find_device, find_optimizer, named_loss, try_loss
+from cutwater.train.lookup import (
+    check_goal,
+    check_loss_is_fixed,
+    find_device,
+    find_optimizer,
+    named_loss,
+    try_loss,
+)
+from cutwater.train.metrics import Metric, find_metrics, placed
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import Loss
-
-TEST_BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,10 @@ class Study:
     planner: str = "exact"
     planner_options: Mapping[str, Any] = field(default_factory=dict)
     wires: Wires = field(default_factory=Wires)
+    metrics: tuple[Metric, ...] = ()
+    """What the model is scored by, besides loss and accuracy."""
+    source: str | None = None
+    """The scenario file that it was made from, if it was."""
 
     @classmethod
     def of(
@@ -79,15 +91,17 @@ class Study:
         planner: str = "exact",
         planner_options: Mapping[str, Any] | None = None,
         wires: Wires | None = None,
+        metrics: Mapping[str, Any] | None = None,
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
-        ``share_out`` says how the data is spread over the clients (by default evenly by class), or is a
-        partition of your own; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
+        ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
+        of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
+        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
         what each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a
         cut (by default as they are).
         """
-        train, share_out = train or TrainSettings(), share_out or DataSettings()
+        train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
         planner_for(planner, planner_options or {})
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
@@ -100,10 +114,12 @@ class Study:
         wanted = loss if loss is not None else named_loss(train.loss)
         check_loss_is_fixed(wanted)
         find_optimizer(train)
+        measured = placed(find_metrics(train.metrics, metrics), train.device)
         chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
         _check_state(cut.module)
-        try_loss(cut, data, wanted, device)
+        classes = try_loss(cut, data, wanted, device, measured)
+        check_goal(train, measured, data, classes)
         cut.restart()  # from here on its buffers are known as they came
         study = cls(
             model=cut,
@@ -121,6 +137,7 @@ class Study:
             planner=planner,
             planner_options=planner_options or {},
             wires=wires or Wires(),
+            metrics=measured,
         )
         if len(study.profile) != len(cut):
             raise RunError(
@@ -175,6 +192,7 @@ class Study:
             optimizer=find_optimizer(self.train),
             batches=self.batches,
             micro_batches=self.session.micro_batches,
+            metrics=self.metrics,
         )
 
     def batches(self, task: Task) -> Iterable[Batch]:
@@ -208,9 +226,29 @@ class Study:
         with drawn_from(task.seed, step, "samples"):
             return samples.batch(chosen, self.train.device)
 
-    def test(self) -> "TestBatches":
-        """The test set in mini-batches."""
-        return TestBatches(self.data, self.train.device)
+    def test(self) -> TestBatches:
+        """The test set in mini-batches, then those of every client that holds samples back."""
+        return TestBatches(self.data, self.train.device, self.partition)
+
+    def two_samples(self) -> Batch:
+        """Two samples, for whoever looks at what a model makes of them."""
+        with drawn_from(0, "two samples"):
+            return self.data.train.batch(np.arange(min(2, len(self.data.train))), self.train.device)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it before it is trained."""
+        found = []
+        kept = int(self.partition.test_sizes.sum())
+        if kept:
+            held = kept + int(self.partition.train_sizes.sum())
+            found.append(
+                f"{kept:,} of {held:,} samples are held back by the clients for local tests; "
+                f"{by_file('local_test = 0 in [data]', 'DataSettings(local_test=0)')} trains on them, too"
+            )
+        if self.data.test is None:
+            found.append(f"{self.data.name!r} has no test set: the model is not scored")
+        return tuple(found)
 
     def fingerprint(self) -> str:
         """A digest of all that the results of this study follow from; more rounds do not change it."""
@@ -241,24 +279,6 @@ class Study:
     def truth(self) -> Conditions:
         """The conditions that the clock runs on."""
         return Conditions.of(self.conditions, self.train.seed)
-
-
-class TestBatches(Sequence[Batch]):
-    """Mini-batches of the test set, made when asked for."""
-
-    __test__ = False  # not a test case, whatever its name suggests to pytest
-
-    def __init__(self, data: Data, device: str) -> None:
-        self.data, self.device = data, device
-
-    def __len__(self) -> int:
-        return (len(self.data.test) + TEST_BATCH - 1) // TEST_BATCH
-
-    def __getitem__(self, index: Any) -> Any:
-        start = range(len(self))[index] * TEST_BATCH
-        end = min(start + TEST_BATCH, len(self.data.test))
-        with drawn_from(start, "test samples"):
-            return self.data.test.batch(np.arange(start, end), self.device)
 
 
 def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:

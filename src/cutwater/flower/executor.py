@@ -20,7 +20,8 @@ from cutwater.flower.updates import read_update
 from cutwater.flower.wire import ForgottenError
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.server import StreamServer
-from cutwater.train.session import Score, State
+from cutwater.train.scores import Score
+from cutwater.train.session import State
 
 Clock = Callable[[], float]
 _SPARE = 600.0

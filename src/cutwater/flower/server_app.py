@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.federate.loop import Round, TrainedRun, train
-from cutwater.federate.record import Record
+from cutwater.federate.record import Record, score_text
 from cutwater.federate.study import Study
 from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.run_config import RunConfig
@@ -48,7 +48,7 @@ def serve(
     settings: RunConfig,
     *,
     study: Study | None = None,
-    callbacks: Sequence[Callable[[Round], None]] = (),
+    callbacks: Sequence[Callable[[Round], object]] = (),
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainedRun:
@@ -58,10 +58,18 @@ def serve(
     with ExitStack() as held:
         text = Path(settings.scenario).read_text(encoding="utf-8") if settings.run_dir else None
         folder, progress = begin(
-            study, settings.run_dir or None, engine="flower", resume=True, scenario=text, say=say
+            study,
+            settings.run_dir or None,
+            engine="flower",
+            resume=True,
+            must_exist=False,
+            scenario=text,
+            say=say,
         )
         if folder is not None:
             held.callback(folder.close)
+        for note in study.notes:
+            say(note)
         if progress.round:
             say(f"going on after round {progress.round}")
         hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
@@ -81,7 +89,7 @@ def serve(
         last = study.train.rounds
         if progress.round < last:
             executor.roster.wait(settings.wait)
-        return train(
+        trained = train(
             study,
             executor,
             progress,
@@ -90,6 +98,9 @@ def serve(
             skip_bad_updates=True,
             clock=clock,
         )
+        if trained.stopped:
+            say(trained.stopped)
+        return trained
 
 
 def _stream(hosting: Hosting, settings: RunConfig) -> StreamServer:
@@ -110,9 +121,9 @@ def _tell(round_: Round, last: int, say: Callable[[str], None]) -> None:
 def _line(record: Record, last: int) -> str:
     if record.failed:
         return f"round {record.round} of {last} failed: {record.failed}; the model is as it was"
-    accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
+    scores = "".join(f", {score_text(name, value)}" for name, value in record.scores.items())
     return (
         f"round {record.round} of {last}: {record.actual_seconds:.2f} s "
-        f"(planned {record.planned_seconds:.2f} s){accuracy}, {len(record.clients)} clients, "
+        f"(planned {record.planned_seconds:.2f} s){scores}, {len(record.clients)} clients, "
         f"weights {record.weights_sha256[:12]}"
     )

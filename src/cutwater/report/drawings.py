@@ -88,16 +88,17 @@ def _panel(
     axes.grid(alpha=0.25)
 
 
-def draw_runs(curves: Sequence[RunCurve]) -> "Figure":
-    """The accuracy of each run by round, where cuts change nothing, and by virtual time, where they do."""
+def draw_runs(curves: Sequence[RunCurve], metric: str = "accuracy") -> "Figure":
+    """A metric of each run by round, where cuts change nothing, and by virtual time, where they do."""
+    scale = 100 if metric == "accuracy" else 1
     figure = blank_figure(7.2, 2.9)
     panels = figure.subplots(1, 2, sharey=True)
     for place, (label, planner, lines) in enumerate(curves):
-        known = [(line, 100 * line.accuracy) for line in lines if line.accuracy is not None]
+        known = [(line, scale * value) for line in lines if (value := line.value(metric)) is not None]
         for axes, key in zip(panels, ("round", "virtual_seconds"), strict=True):
             axes.plot(
                 [getattr(line, key) for line, _ in known],
-                [accuracy for _, accuracy in known],
+                [value for _, value in known],
                 _STYLES[place % len(_STYLES)],
                 color=PLANNER_COLOURS.get(planner, OTHER),
                 linewidth=1.6,
@@ -106,8 +107,9 @@ def draw_runs(curves: Sequence[RunCurve]) -> "Figure":
     for axes, name in zip(panels, ("Round", "Virtual time (s)"), strict=True):
         dress(axes)
         axes.set_xlabel(name)
-    panels[0].set_ylabel("Test accuracy (%)")
-    panels[1].legend(frameon=False, loc="lower right")
+    named = "Test accuracy (%)" if metric == "accuracy" else metric.replace("_", " ")
+    panels[0].set_ylabel(named[:1].upper() + named[1:] if metric.endswith("loss") else named)
+    panels[1].legend(frameon=False, loc="best")
     return figure
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cutwater.base.errors import RunError
+from cutwater.base.schema import table
 from cutwater.base.text import shown
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.plan.latency import PHASES, Phases
@@ -17,12 +18,14 @@ from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder
 from cutwater.runs.reader import Run, gather, read_run
-from cutwater.runs.summary import Compared, compare, overlap_totals, phase_totals, summary
+from cutwater.runs.summary import Compared, compare, main_goal, overlap_totals, phase_totals, summary
 
 Json = dict[str, Any]
 
 MOST_SESSIONS = 20_000
 """Client sessions whose phases a report carries: about 4 MB. Of a longer run, rounds at even distances."""
+MOST_MEASURES = 8
+"""Figures of metrics that a report draws."""
 MOST_KEPT = 16
 """Runs whose rounds are kept between two looks at them."""
 
@@ -34,9 +37,26 @@ def report_data(folders: Sequence[tuple[str, Folder]]) -> Json:
     return {
         "cutwater": version("cutwater"),
         "phases": list(PHASES),
-        "accuracy": compared.accuracy,
+        "target": compared.target and compared.target.to_json(),
+        "measures": measures([row.run.lines for row in compared.runs]),
         "runs": [_run_data(name, row, budget) for (name, _), row in zip(folders, compared.runs, strict=True)],
     }
+
+
+def measures(runs: Sequence[Sequence[Record]]) -> list[Json]:
+    """What a page draws of the models: the metric that runs are told apart by first, then what else there is.
+
+    Accuracy is spoken of only where there is one.
+    """
+    lines = [line for some in runs for line in some]
+    there = dict.fromkeys((main_goal(runs).metric, *(name for line in lines for name in line.scores)))
+    return [_measure(name) for name in list(there)[:MOST_MEASURES]]
+
+
+def _measure(name: str) -> Json:
+    """How a metric is called and written; its values are in the lines, or in their ``metrics``."""
+    known = {"accuracy": "Test accuracy", "test_loss": "Test loss"}
+    return {"key": name, "title": known.get(name, name), "percent": name == "accuracy"}
 
 
 def list_entry(name: str, folder: Folder) -> Json:
@@ -85,7 +105,8 @@ def _run_data(name: str, row: Compared, budget: int) -> Json:
 
 
 def _line(line: Record) -> Json:
-    return {**vars(line), "clients": len(line.clients), "lost": len(line.lost), "deviation": line.deviation}
+    about = {"clients": len(line.clients), "lost": len(line.lost), "deviation": line.deviation}
+    return {**table(line), **about}
 
 
 _kept: dict[Folder, dict[tuple[int, ...], KeptRound]] = {}

@@ -26,6 +26,8 @@ FORMAT = "cutwater.checkpoint"
 VERSION = "2"
 KEPT = 2
 """The newest, and the one before it to fall back on."""
+BEST = "best.safetensors"
+"""The best model so far, where a run keeps it: a checkpoint without what only going on needs."""
 _MEMORY = "memory/"
 """What the names of an aggregator's tensors begin with in the file; weights have their own."""
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -70,6 +72,25 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
         ) from error
     _clean(Path(folder), checkpoint.round)
     return path
+
+
+def save_best(folder: str | Path, checkpoint: Checkpoint) -> Path:
+    """Put the best model so far in the place of the one before it, as safely as a checkpoint."""
+    path = Path(folder) / BEST
+    try:
+        write_atomically(path, _content(checkpoint))
+    except FileFormatError as error:
+        raise RunError(
+            f"the best model, of round {checkpoint.round}, can't be saved ({error}); the checkpoint before "
+            "it is intact: make room and resume"
+        ) from error
+    return path
+
+
+def load_best(folder: str | Path) -> Checkpoint | None:
+    """The best model so far, or None where none was kept."""
+    path = Path(folder) / BEST
+    return load(path) if path.exists() else None
 
 
 def load_newest(folder: str | Path) -> Found | None:
@@ -120,11 +141,11 @@ def _content(checkpoint: Checkpoint) -> bytes:
     body = json.dumps(told, allow_nan=False, sort_keys=True)
     tensors = {**checkpoint.weights, **{_MEMORY + name: t for name, t in checkpoint.memory.items()}}
     header = {"format": FORMAT, "version": VERSION, "body": body, "sha256": _digest(body, tensors)}
-    content: bytes = to_bytes(_separate(tensors), header)
+    content: bytes = to_bytes(separate(tensors), header)
     return content
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that share no memory (tied weights do), which safetensors insists on."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}
@@ -151,5 +172,5 @@ def _all(folder: Path) -> Iterator[tuple[int, Path]]:
 def _clean(folder: Path, newest: int) -> None:
     """Remove old checkpoints, and what a kill in the middle of writing left behind."""
     older = [path for round_, path in _all(folder) if round_ <= newest][KEPT:]
-    for path in (*older, *folder.glob(".round-*")):
+    for path in (*older, *folder.glob(".round-*"), *folder.glob(f".{BEST}.*")):
         path.unlink(missing_ok=True)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from cutwater.base.errors import RunError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
-from cutwater.base.schema import table
+from cutwater.base.schema import read, table
+from cutwater.base.speech import by_command
 from cutwater.federate.loop import Progress, Round, start
+from cutwater.federate.record import Best
 from cutwater.federate.study import Study
 from cutwater.runs import checkpoint, layout, metrics
 from cutwater.runs.info import Info
@@ -83,7 +85,12 @@ class RunFolder:
             "wall_seconds": after.wall_seconds,
             "estimates": after.estimates.to_json(),
             "holds": dict(after.holds),
+            "best": after.best and table(after.best),
         }
+        if after.best is not None and after.best.round == number:
+            # Before the checkpoint: killed in between, the round is done again and has the same best.
+            best = checkpoint.Checkpoint(number, after.weights, {"best": state["best"]})
+            checkpoint.save_best(self.checkpoints, best)
         checkpoint.save(self.checkpoints, checkpoint.Checkpoint(number, after.weights, state, after.memory))
 
     def progress(self, study: Study) -> tuple[Progress, tuple[str, ...]]:
@@ -105,6 +112,7 @@ class RunFolder:
             holds=kept.state["holds"],
             virtual_seconds=kept.state["virtual_seconds"],
             wall_seconds=kept.state["wall_seconds"],
+            best=_best(kept, study),
         )
         return progress, found.notes
 
@@ -128,13 +136,14 @@ def begin(
     *,
     engine: str,
     resume: bool = False,
+    must_exist: bool = True,
     scenario: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[RunFolder | None, Progress]:
     """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
     if path is None:
         return None, start(study)
-    folder = open_run(path, study, resume=resume, scenario=scenario, engine=engine)
+    folder = open_run(path, study, resume=resume, must_exist=must_exist, scenario=scenario, engine=engine)
     try:
         progress, notes = folder.progress(study)
     except BaseException:
@@ -150,17 +159,29 @@ def open_run(
     study: Study,
     *,
     resume: bool = False,
+    must_exist: bool = True,
     scenario: str | None = None,
     engine: str = "",
 ) -> RunFolder:
-    """Begin a run in a folder, or go on with the one that is there."""
+    """Begin a run in a folder, or go on with the one that is there.
+
+    ``resume`` without a folder is a mistake in its name, unless one need not exist.
+    """
     folder = RunFolder(path)
     # A run that never finished a round (its planner had no plan, say) is begun anew.
     begun = folder.has_rounds()
+    if resume and must_exist and not folder.path.exists():
+        raise RunError(
+            f"{path} does not exist, so that there is no run to go on with: name the folder of one, or leave "
+            f"{by_command('--resume', 'resume=True')} out to begin it"
+        )
     if begun and not (folder.path / layout.RUN).exists():
         raise RunError(f"{path} holds rounds of a run whose run.json is missing: name another folder")
     if begun and not resume:
-        raise RunError(f"{path} holds a run already: go on with it by --resume, or name another folder")
+        raise RunError(
+            f"{path} holds a run already: go on with it by {by_command('--resume', 'resume=True')}, or "
+            "name another folder"
+        )
     if not begun:
         _refuse_other_files(folder.path)
     folder.lock()
@@ -214,6 +235,15 @@ def _check_fits(where: Path, kept: checkpoint.Checkpoint, study: Study) -> None:
         )
 
 
+def _best(kept: checkpoint.Checkpoint, study: Study) -> Best | None:
+    """The best model so far, if this study keeps it by the same metric; else its next is its first."""
+    found, goal = kept.state.get("best"), study.train.goal
+    if found is None or goal is None:
+        return None
+    best = read(Best, found)
+    return best if (best.metric, best.better) == (goal.metric, goal.better) else None
+
+
 def versions() -> dict[str, str]:
     """What a run was made with."""
     found = {"python": platform.python_version()}
@@ -241,6 +271,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, engine: str
         seed=study.train.seed,
         versions=versions(),
         engine=engine,
+        scenario=None if study.source is None else str(Path(study.source).resolve()),
     )
     # The description comes last: where it stands, the rest of the folder's beginning does too.
     write_json(folder.path / layout.RUN, document(*layout.RUN_FORMAT, table(info)))

@@ -36,5 +36,10 @@ class Info:
         field(default_factory=dict)
     )
     engine: Annotated[str, _TEXT, "who carried it out"] = ""
+    scenario: Annotated[
+        str | None,
+        _TEXT,
+        "where the scenario was: what it names (modules, data, traces) is looked up from there",
+    ] = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """All of run.json as plain JSON, what is not described included."""

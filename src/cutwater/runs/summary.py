@@ -1,12 +1,13 @@
 """A run in a few numbers, and runs beside each other: what every command and page shows. Needs no torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.federate.record import KeptRound, Record, deviation, ratio
+from cutwater.federate.record import Best, KeptRound, Record, Spread, deviation, ratio
 from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.runs.reader import Run
+from cutwater.scenario.goal import MORE, Goal, Target
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Summary:
     """Of the last round that was evaluated."""
     best_accuracy: float | None
     loss: float | None
+    test_loss: float | None
+    """Of the last round that has one."""
+    metrics: Mapping[str, float]
+    """What else the model was evaluated by, each of the last round that has it."""
+    local_tests: Mapping[str, Spread]
+    """The last scores on what clients hold back, over the clients."""
+    best: Best | None
+    """The best model, where it is kept."""
+    stopped: str | None
+    """Why the run ended before its last round, if it did."""
     virtual_seconds: float
     wall_seconds: float
     bytes_up: int
@@ -46,7 +57,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Reached:
-    """When a run first had an accuracy."""
+    """When a run first was where it was to get."""
 
     round: int
     virtual_seconds: float
@@ -70,7 +81,7 @@ class Compared:
     run: Run
     summary: Summary
     reached: Reached | None
-    """When it had the accuracy that runs are compared at."""
+    """When it was where runs are compared."""
     speed_up: float | None
     """How many times as long the base took to get there, by the virtual clock."""
     common_rounds: int
@@ -82,7 +93,7 @@ class Compared:
         """A plain dict, without the run itself."""
         return {
             **self.summary.to_json(),
-            "time_to_accuracy": None if self.reached is None else asdict(self.reached),
+            "time_to_target": None if self.reached is None else asdict(self.reached),
             "speed_up": self.speed_up,
             "rounds_with_the_bits_of_base": self.same_rounds,
         }
@@ -92,7 +103,7 @@ class Compared:
 class Comparison:
     """Runs beside each other."""
 
-    accuracy: float | None
+    target: Target | None
     """What the time to is told of; None where no run was ever tested."""
     base: int
     """Which run the speed-up is against: the first by FedAvg, or the first."""
@@ -103,6 +114,7 @@ def summary(lines: Sequence[Record]) -> Summary:
     """The numbers of a run; of one that has no round yet, zeros and None."""
     accuracies = [line.accuracy for line in lines if line.accuracy is not None]
     losses = [line.loss for line in lines if line.loss is not None]
+    tests = [line.test_loss for line in lines if line.test_loss is not None]
     last = lines[-1] if lines else None
     return Summary(
         rounds=last.round if last else 0,
@@ -111,6 +123,11 @@ def summary(lines: Sequence[Record]) -> Summary:
         accuracy=accuracies[-1] if accuracies else None,
         best_accuracy=max(accuracies, default=None),
         loss=losses[-1] if losses else None,
+        test_loss=tests[-1] if tests else None,
+        metrics={name: value for line in lines for name, value in line.metrics.items()},
+        local_tests=next((line.local_tests for line in reversed(lines) if line.local_tests), {}),
+        best=last.best if last else None,
+        stopped=last.stopped if last else None,
         virtual_seconds=last.virtual_seconds if last else 0.0,
         wall_seconds=last.wall_seconds if last else 0.0,
         bytes_up=sum(line.bytes_up for line in lines),
@@ -129,10 +146,10 @@ def plan_error(lines: Iterable[Record]) -> PlanDeviation | None:
     return PlanDeviation(sum(far.values()) / len(far), far[worst], worst)
 
 
-def time_to(lines: Iterable[Record], accuracy: float) -> Reached | None:
-    """The end of the first round after which the model had this accuracy on the test set, or None."""
+def time_to(lines: Iterable[Record], target: Target) -> Reached | None:
+    """The end of the first round after which a run was there, or None."""
     for line in lines:
-        if line.accuracy is not None and line.accuracy >= accuracy:
+        if target.reached(line.value(target.goal.metric)):
             return Reached(line.round, line.virtual_seconds, line.wall_seconds)
     return None
 
@@ -159,14 +176,30 @@ def _totals(rounds: Iterable[KeptRound], names: Iterable[str]) -> tuple[PhaseTot
     return tuple(map(total, names)) if counted else ()
 
 
-def compare(runs: Sequence[Run], accuracy: float | None = None) -> Comparison:
-    """Runs beside each other, at an accuracy: if none is given, the most that all tested ones reach.
+def main_goal(runs: Iterable[Sequence[Record]]) -> Goal:
+    """What runs are told apart by: accuracy where one has it, else what the best is kept by, or test loss."""
+    every = [line for lines in runs for line in lines]
+    if any(line.accuracy is not None for line in every):
+        return Goal.parse("accuracy")
+    kept = next((line.best for line in reversed(every) if line.best is not None), None)
+    return Goal(kept.metric, kept.better) if kept else Goal.parse("test_loss")
 
-    Of a single run that is the best that it had.
-    """
+
+def common_target(runs: Iterable[Sequence[Record]]) -> Target | None:
+    """The most that all runs reach that were evaluated; of a single run that is the best that it had."""
+    lists = list(runs)
+    goal = main_goal(lists)
+    values = [[value for line in lines if (value := line.value(goal.metric)) is not None] for lines in lists]
+    best = [goal.best(some) for some in values if some]
+    if not best:
+        return None
+    return Target(goal, min(best) if goal.better == MORE else max(best))
+
+
+def compare(runs: Sequence[Run], target: Target | None = None) -> Comparison:
+    """Runs beside each other, at a target: if none is given, the most that all evaluated ones reach."""
     found = [summary(run.lines) for run in runs]
-    best = [each.best_accuracy for each in found if each.best_accuracy is not None]
-    target = min(best, default=None) if accuracy is None else accuracy
+    target = target or common_target([run.lines for run in runs])
     base = next((place for place, run in enumerate(runs) if run.info.planner == "fedavg"), 0)
     reached = [None if target is None else time_to(run.lines, target) for run in runs]
     same = [_same_weights(run, runs[base]) for run in runs]

@@ -40,6 +40,8 @@ class TensorBoard:
             # What a killed run wrote after its last checkpoint is hidden by the rounds that are done again.
             self._writer = self._make(self._folder, purge_step=record.round)
         values = {name: getattr(record, name) for name in _BY_ROUND} | {"clients": len(record.clients)}
+        values |= {f"metrics/{name}": value for name, value in record.metrics.items()}
+        values |= {f"local_tests/{name}": spread.mean for name, spread in record.local_tests.items()}
         for name, value in values.items():
             if value is not None:
                 # With virtual time as the time of day, TensorBoard's relative axis shows virtual time.

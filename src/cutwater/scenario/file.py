@@ -22,6 +22,7 @@ from cutwater.base.errors import CutwaterError, FileFormatError, ScenarioError
 from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
 from cutwater.base.toml import parse_toml
+from cutwater.base.usercode import look_beside
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session, Wires
@@ -81,7 +82,11 @@ class Scenario:
 
 
 def load_scenario(path: str | os.PathLike[str]) -> Scenario:
-    """Read a scenario file, or say in one sentence what is wrong with it."""
+    """Read a scenario file, or say in one sentence what is wrong with it.
+
+    Modules that it names are looked for in its folder first.
+    """
+    look_beside(Path(path).parent)
     return read_scenario(read_tables(path), str(path), Path(path).parent)
 
 

@@ -5,19 +5,20 @@ field says what it may be and what it is for.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import RunError, ScenarioError
 from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole
-from cutwater.base.schema import Told, check, described
+from cutwater.base.schema import Told, called, check, described
 from cutwater.base.usercode import find, told
 from cutwater.data.download import Say, quiet
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data
 from cutwater.data.share_out import METHODS, partition
 from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
+from cutwater.scenario.goal import Goal, GoalText
 
 SCHEDULES = ("constant", "step", "exponential", "cosine", "linear")
 AGGREGATORS = ("average", "fedavgm", "fedadam")
@@ -45,12 +46,12 @@ class DataSettings:
         str,
         Choice(SOURCES, own=True),
         "`digits` (1,797 real 8×8 digits, embedded), `mnist`, `fashion-mnist`, `cifar10`, or your own "
-        "function as `package.module:function`, which returns (train, test) datasets",
+        "function as `package.module:function`, which returns (train, test) datasets, or a training set alone",
     ] = "digits"
     partition: Annotated[
         str,
         Choice(METHODS),
-        "`paper` (each class spread evenly, a quarter kept for local tests), `iid`, `dirichlet` (skewed "
+        "`paper` (each class spread evenly, a quarter held back for local tests), `iid`, `dirichlet` (skewed "
         "mixes of classes) or `shards` (a few runs of sorted samples each)",
     ] = "paper"
     folder: Annotated[
@@ -74,7 +75,8 @@ class DataSettings:
     local_test: Annotated[
         float | None,
         Number(0, below=1),
-        "the part of its samples that a client keeps for tests; a quarter for `paper`, else nothing",
+        "the part of its samples that a client holds back: the global model is scored on them, client by "
+        "client; a quarter for `paper`, else nothing; 0 holds nothing back",
     ] = None
     alpha: Annotated[
         float, Number(above=0, most=1e9), "`dirichlet`: the smaller, the fewer classes a client sees"
@@ -123,8 +125,8 @@ class TrainSettings:
         int | None, Whole(1), "how many clients a round aggregates; all if not given"
     ] = None
     optimizer: Annotated[
-        str,
-        Text(),
+        str | Callable[..., Any],
+        Text(code=True),
         "any optimizer of torch.optim whose update of a parameter needs that parameter's gradient alone "
         "(not LBFGS, not SparseAdam) and that takes parameters of any shape (not Muon), or your own of that "
         "kind as `package.module:Class`; each session starts it afresh on both sides of the cut",
@@ -138,8 +140,8 @@ class TrainSettings:
         Mapping[str, Any], Table(), "what else the optimizer takes, such as `{ betas = [0.9, 0.99] }`"
     ] = field(default_factory=dict)
     schedule: Annotated[
-        str,
-        Choice(SCHEDULES, own=True),
+        str | Callable[[int], float],
+        Choice(SCHEDULES, own=True, code=True),
         "how the learning rate changes by round: `constant`, `step`, `exponential`, `cosine`, `linear`, or "
         "your own as `package.module:function`: of the round, counted from 1, the factor of `lr`",
     ] = "constant"
@@ -193,17 +195,42 @@ class TrainSettings:
     evaluate_every: Annotated[
         int, Whole(1), "the test set is evaluated after every so many rounds, and after the last"
     ] = 1
+    metrics: Annotated[
+        tuple[str, ...],
+        Many(Text()),
+        "what the model is evaluated by besides its test loss, and its accuracy where labels are classes: "
+        "`mae`, `rmse`, or your own as `package.module:function` of outputs and labels, or "
+        "`package.module:Class` with `update`, `compute` and `reset`",
+        Told("`[]`"),
+    ] = ()
+    keep_best: Annotated[
+        str | None,
+        GoalText(),
+        "the metric by which the best model is kept beside the newest: `accuracy`, `test_loss`, `mae`, "
+        "`rmse`, or one of your own with its direction, as `max f1` or `min error`",
+    ] = None
+    patience: Annotated[
+        int | None,
+        Whole(1),
+        "the run ends where that metric was not better in so many evaluations in a row; if not given, never",
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
+        where = called(self)
         if self.clients_per_round is not None and self.quorum > self.clients_per_round:
             raise ScenarioError(
-                f"[train] quorum is {self.quorum}, but must be at most clients_per_round "
+                f"{where} quorum is {self.quorum}, but must be at most clients_per_round "
                 f"({self.clients_per_round})"
+            )
+        if self.patience is not None and self.keep_best is None:
+            raise ScenarioError(
+                f"{where} patience is {self.patience}, but there is no keep_best that says which metric is "
+                "waited for: give both"
             )
         if not self._rises_to() <= _LARGEST_RATE:
             raise ScenarioError(
-                f"[train] gamma is {self.gamma}, but must be so small that the learning rate stays at most "
+                f"{where} gamma is {self.gamma}, but must be so small that the learning rate stays at most "
                 f"{_LARGEST_RATE} in all {self.rounds} rounds"
             )
 
@@ -225,10 +252,20 @@ class TrainSettings:
             return warm * (self.final_lr + (self.lr - self.final_lr) * (1 - math.cos(math.pi * left)) / 2)
         if self.schedule == "linear":
             return warm * (self.final_lr + (self.lr - self.final_lr) * left)
-        return warm * self.lr * (self._own_factor(round_) if ":" in self.schedule else 1.0)
+        return warm * self.lr * (self._own_factor(round_) if self._own_schedule else 1.0)
+
+    @property
+    def goal(self) -> Goal | None:
+        """What the best model is best by."""
+        return None if self.keep_best is None else Goal.parse(self.keep_best)
+
+    @property
+    def _own_schedule(self) -> bool:
+        return callable(self.schedule) or ":" in self.schedule
 
     def _own_factor(self, round_: int) -> float:
-        function = find(self.schedule, "schedule", RunError)
+        named = self.schedule
+        function = named if callable(named) else find(named, "schedule", RunError)
         try:
             factor = float(function(round_))
         except Exception as error:  # whatever a user's function does
@@ -245,7 +282,7 @@ class TrainSettings:
 
     def _rises_to(self) -> float:
         """What the learning rate stays below: of its start and, where it grows by a factor, its end."""
-        if ":" in self.schedule:
+        if self._own_schedule:
             return self.lr  # a user's code is not run before it is needed
         try:
             return max(self.lr, self.final_lr, self.learning_rate(self.rounds))
@@ -317,6 +354,6 @@ class ConditionSettings:
         check(self)
         if (self.change == "trace") != (self.trace is not None):
             raise ScenarioError(
-                f"[conditions] change is {self.change!r} and trace is {self.trace!r}, but change 'trace' "
+                f"{called(self)} change is {self.change!r} and trace is {self.trace!r}, but change 'trace' "
                 "and a trace file go together: give both or neither"
             )

@@ -159,14 +159,14 @@ def expectation(study: Study, task: Task) -> Expectation:
 @lru_cache(maxsize=128)
 def _example(model: Layered, study: Study, cut: int) -> tuple[Tensors, tuple[bool, ...], Tensor]:
     """Smashed data and labels of two samples, and which of the former need gradients."""
-    inputs, labels = next(iter(study.test()))
+    inputs, labels = study.two_samples()
     # A copy, because even a trial run moves running statistics.
     half = copy.deepcopy(model.split(cut).client).train()
     with RandomStream(0, 0):
-        output = half(*(value[:2] for value in inputs))
+        output = half(*inputs)
     smashed = output if isinstance(output, tuple) else (output,)
     needed = tuple(tensor.requires_grad for tensor in smashed)
-    return tuple(tensor.detach().to("meta") for tensor in smashed), needed, labels[:2].to("meta")
+    return tuple(tensor.detach().to("meta") for tensor in smashed), needed, labels.to("meta")
 
 
 def emulated(study: Study, task: Task) -> EmulatedDevice:

@@ -11,7 +11,8 @@ from cutwater.model.halves import join_states
 from cutwater.serve.device import expectation, run_at_device
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.server import StreamServer
-from cutwater.train.session import Result, Score, State, Task, evaluate
+from cutwater.train.scores import Score, evaluate
+from cutwater.train.session import Result, State, Task
 
 _PATIENCE = 3600.0
 """Seconds that a session may take; it is nobody's deadline, only the end of one that hangs."""

@@ -1,6 +1,6 @@
 """What settings name, found and tried before the first round: device, optimizer, loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -10,19 +10,27 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import CutwaterError, RunError, suggest
+from cutwater.base.schema import called
+from cutwater.base.speech import by_file
 from cutwater.base.usercode import find, told
 from cutwater.data.samples import Data
 from cutwater.model.layers import Layered
 from cutwater.scenario.settings import TrainSettings
+from cutwater.train.metrics import Measuring, Metric
+from cutwater.train.scores import score
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
 
 _NOT_OPTIONS = {
-    "lr": "the learning rate is lr in [train]: set it there",
-    "name": "the optimizer is named by optimizer in [train]: set it there",
-    "clip_value": "clipping is clip_value in [train]: set it there",
+    "lr": "the learning rate is lr {there}: set it there",
+    "name": "the optimizer is named by optimizer {there}: set it there",
+    "clip_value": "clipping is clip_value {there}: set it there",
     "params": "an optimizer gets the parameters of its side of the cut: leave it out",
 }
 """What ``optimizer_options`` may not have, and why."""
+
+
+def _there() -> str:
+    return by_file("in [train]", "of TrainSettings")
 
 
 def find_device(name: str) -> torch.device:
@@ -45,7 +53,8 @@ def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
     for key, instead in _NOT_OPTIONS.items():
         if key in train.optimizer_options:
             raise RunError(
-                f"[train] optimizer_options has {key} = {train.optimizer_options[key]!r}, but {instead}"
+                f"{called(train)} optimizer_options has {key} = {train.optimizer_options[key]!r}, but "
+                f"{instead.format(there=_there())}"
             )
     for round_ in {1, train.rounds}:
         train.learning_rate(round_)
@@ -53,7 +62,7 @@ def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
 
     @lru_cache(maxsize=1)  # all sessions of a round have the same
     def at(lr: float) -> MakeOptimizer:
-        return optimizer_factory(train.optimizer, lr, **arguments)
+        return optimizer_factory(train.optimizer, lr, factor=lr / train.lr, **arguments)
 
     _try_step(at, train, {key: value for key, value in arguments.items() if value is not None})
     return at
@@ -73,7 +82,7 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
     except Exception as error:  # whatever an optimizer does with options that are not meant for it
         raise RunError(
             f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
-            f"{arguments} ({told(error)}); change them or optimizer in [train]"
+            f"{arguments} ({told(error)}); change them or optimizer {_there()}"
         ) from error
 
 
@@ -107,8 +116,13 @@ def check_loss_is_fixed(loss: Loss) -> None:
             )
 
 
-def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> None:
-    """Try the loss on two samples, so that one which does not fit is refused before the first round."""
+def try_loss(
+    model: Layered, data: Data, loss: Loss, device: torch.device, metrics: Sequence[Metric] = ()
+) -> bool:
+    """Try loss and metrics on two samples, so that what does not fit is refused before the first round.
+
+    Returns whether the labels are classes of the model's output, so that there is an accuracy.
+    """
     whole, _ = model.split(len(model))
     mode = whole.training
     inputs, labels = data.train.batch(np.arange(min(2, len(data.train))), str(device))
@@ -135,4 +149,38 @@ def try_loss(model: Layered, data: Data, loss: Loss, device: torch.device) -> No
         raise RunError(
             "the loss has no gradient, so that nothing could be learned from it: compute it from the model's "
             "output with torch, without detach() and item()"
+        )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        if data.test is not None:
+            try_metrics(metrics, output, labels)
+        return score(loss, output, labels).answers > 0
+
+
+def try_metrics(metrics: Sequence[Metric], output: Any, labels: torch.Tensor) -> None:
+    """Try each metric once."""
+    measuring = Measuring(metrics)
+    measuring.batch(output, labels)
+    measuring.end()
+
+
+def check_goal(train: TrainSettings, metrics: Sequence[Metric], data: Data, classes: bool) -> None:
+    """Refuse metrics that there will be none of: what is asked for by name, and what models are kept by."""
+    goal = train.goal
+    if "accuracy" in train.metrics and not classes:
+        raise RunError(
+            "metrics has 'accuracy', but the labels are not classes of the model's output: leave it out, or "
+            "use mae or rmse"
+        )
+    if goal is None:
+        return
+    if data.test is None:
+        raise RunError(
+            f"keep_best is {train.keep_best!r}, but {data.name!r} has no test set to score models on: give "
+            "it one, or leave keep_best out"
+        )
+    known = ["test_loss", *["accuracy"] * classes, *(metric.name for metric in metrics)]
+    if goal.metric not in known:
+        raise RunError(
+            f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
+            f"{suggest(goal.metric, known)}; others are named by metrics"
         )

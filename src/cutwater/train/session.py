@@ -3,18 +3,17 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cutwater.base.errors import RunError
 from cutwater.data.samples import Batch
 from cutwater.model.layers import Layered, Split
-from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
+from cutwater.train.metrics import Metric
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -83,6 +82,8 @@ class Job:
     """The mini-batches of a session, on the model's device: a function of client and round alone."""
     micro_batches: int = 1
     """The parts that every mini-batch is trained in."""
+    metrics: tuple[Metric, ...] = ()
+    """What the model is scored by, besides loss and accuracy."""
 
     def split(self, cut: int) -> Split:
         """The model's halves, which share its tensors; made once for each cut."""
@@ -181,76 +182,3 @@ def check_loss(loss: float, task: Task, step: int) -> float:
             f"the last good model is kept: lower the learning rate ({task.lr:g}) or check the client's data"
         )
     return loss
-
-
-@dataclass(frozen=True)
-class Score:
-    """How the model does on one mini-batch of test data."""
-
-    loss: float
-    """Summed over the samples."""
-    samples: int
-    right: int
-    answers: int
-    """Labels that could be right: samples, or tokens but for padding; 0 where labels are not classes."""
-
-
-def evaluate(job: Job, state: State, batches: Iterable[Batch]) -> list[Score]:
-    """Score the whole model in eval mode, mini-batch by mini-batch."""
-    job.model.module.load_state_dict(state, strict=True)
-    job.model.restart()
-    model, _ = job.split(len(job.model))
-    model.eval()
-    scores = []
-    with torch.inference_mode():
-        for inputs, labels in batches:
-            # What draws even now draws the same for every mini-batch, whoever scores it and when.
-            with RandomStream(0, 0):
-                output = model(*inputs)
-                enter_layer(LOSS)
-                scores.append(_score(job.loss, output, labels))
-    return scores
-
-
-def _score(loss: Loss, output: Any, labels: Tensor) -> Score:
-    total = float(loss(output, labels)) * len(labels)
-    logits = getattr(output, "logits", output)
-    if labels.is_floating_point() or not isinstance(logits, Tensor):
-        return Score(total, len(labels), 0, 0)
-    classes = _classes_dim(loss, logits, labels)
-    if classes is None:
-        return Score(total, len(labels), 0, 0)
-    asked = _asked(loss, labels, logits.shape[classes])
-    right = int(((logits.argmax(dim=classes) == labels) & asked).sum())
-    return Score(total, len(labels), right, int(asked.sum()))
-
-
-def _asked(loss: Loss, labels: Tensor, classes: int) -> Tensor:
-    """Which labels count: padding has one that is no class (-100, say), or the one that the loss ignores."""
-    given = loss.keywords if isinstance(loss, partial) else getattr(loss, "__dict__", {})
-    asked = (labels >= 0) & (labels < classes)
-    ignored = given.get("ignore_index")
-    return asked if ignored is None else asked & (labels != ignored)
-
-
-def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
-    """The dimension of the output along which its classes are, or None where labels name no class of it.
-
-    torch's own losses have classes second (N × C × …), most models of sequences have them last.
-    """
-    shape = logits.shape
-    if len(shape) != labels.dim() + 1 or labels.dim() == 0:
-        return None
-    # One number for each label has no largest: a lone logit says yes or no by its sign.
-    fitting = [dim for dim in (1, -1) if shape[dim] > 1 and _without(shape, dim) == labels.shape]
-    inner = loss.func if isinstance(loss, partial) else loss
-    torchs = inner is nn.functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
-    if len(fitting) == 2 and not torchs:
-        return -1
-    return fitting[0] if fitting else None
-
-
-def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
-    sizes = list(shape)
-    del sizes[dim]
-    return tuple(sizes)

@@ -11,9 +11,11 @@ update once, after the last. Whether all parts are on their way at once (overlap
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter, signature
 from typing import Any, Protocol
 
 import torch
@@ -256,23 +258,64 @@ def parts_of(first: int, samples: int, micro_batches: int) -> list[tuple[Part, i
 
 
 def optimizer_factory(
-    name: str, lr: float, *, clip_value: float | None = None, **options: Any
+    named: str | Callable[..., Any],
+    lr: float,
+    *,
+    factor: float = 1.0,
+    clip_value: float | None = None,
+    **options: Any,
 ) -> MakeOptimizer:
     """An optimizer by name, of torch.optim or a user's own, for the parameters of either side.
 
-    ``clip_value`` clips every element of the gradients, which means the same at every cut; the global norm
-    would need the gradients of both sides at once.
+    In Python it may be the class, or a function of the parameters that returns an optimizer. One that takes
+    no ``lr`` has rates of its own, of which ``factor`` is what the schedule leaves. ``clip_value`` clips
+    every element of the gradients, which means the same at every cut; the global norm would need the
+    gradients of both sides at once.
     """
-    make = _own_optimizer(name) if ":" in name else _torchs_optimizer(name)
+    found = _find_optimizer(named)
+    make = partial(found, lr=lr, **options) if _takes_rate(found) else _at_own_rate(found, factor, options)
     try:
-        make([nn.Parameter(torch.zeros(1, 1))], lr=lr, **options)
+        made = make([nn.Parameter(torch.zeros(1, 1))])
     except (TypeError, ValueError) as error:
-        raise RunError(f"optimizer {name!r} refuses lr = {lr} with {options}: {error}") from error
+        raise RunError(f"optimizer {named!r} refuses lr = {lr} with {options}: {error}") from error
+    if not isinstance(made, Optimizer):
+        raise RunError(
+            f"optimizer {named!r} made {type(made).__name__}, but must make a torch.optim.Optimizer"
+        )
 
     def build(parameters: list[nn.Parameter]) -> Optimizer:
-        optimizer: Optimizer = make(parameters, lr=lr, **options)
+        optimizer: Optimizer = make(parameters)
         if clip_value is not None:
             optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_value_(parameters, clip_value))
+        return optimizer
+
+    return build
+
+
+def _find_optimizer(named: str | Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(named, str):
+        return _own_optimizer(named) if ":" in named else _torchs_optimizer(named)
+    reason = _NOT_SEPARABLE.get(getattr(named, "__name__", "").lower())
+    if reason and _is_optimizer(named):
+        raise RunError(f"optimizer {named!r} can't be used: {reason}")
+    return named
+
+
+def _takes_rate(make: Callable[..., Any]) -> bool:
+    try:
+        taken = signature(make).parameters.values()
+    except (TypeError, ValueError):  # of what is written in C, say
+        return True
+    return any(one.name == "lr" or one.kind is Parameter.VAR_KEYWORD for one in taken) and not (
+        isinstance(make, partial) and "lr" in make.keywords
+    )
+
+
+def _at_own_rate(make: Callable[..., Any], factor: float, options: Mapping[str, Any]) -> Callable[..., Any]:
+    def build(parameters: list[nn.Parameter]) -> Any:
+        optimizer = make(parameters, **options)
+        for group in getattr(optimizer, "param_groups", ()):
+            group["lr"] = group["lr"] * factor
         return optimizer
 
     return build

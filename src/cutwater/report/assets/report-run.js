@@ -5,6 +5,10 @@
   const MOST_LOSSES = 200;
   const colour = (i) => `var(--run-${i % 6})`;
   const known = (run, key) => run.lines.filter((line) => line[key] !== null && line[key] !== undefined);
+  /* A score of a line: what is built in has a key of its own, the others are among its metrics. */
+  const score = (line, key) => (key in line ? line[key] : line.metrics?.[key]) ?? null;
+  const text = (measure) => (measure.percent ? format.accuracy : format.number);
+  const last = (run, { key }) => score(run.lines.findLast((line) => score(line, key) !== null) || {}, key);
   const moved = ({ summary }) => format.bytes(summary.bytes_up + summary.bytes_down);
   const clock = ({ summary }) => (summary.rounds ? format.duration(summary.virtual_seconds) : "–");
   const planError = ({ summary }) => CW.orDash(summary.plan_error?.mean, format.percent);
@@ -12,11 +16,14 @@
   const byRound = { name: "round", label: "round", tick: wholeTick };
 
   /* ---- in numbers ---- */
-  CW.runCards = (run) => {
+  CW.runCards = (run, measures) => {
     const card = (value, label) =>
       el("div", { class: "card" }, el("b", { text: value }), el("span", { text: label }));
     return [
-      card(CW.orDash(run.summary.accuracy, format.accuracy), "test accuracy"),
+      ...measures
+        .filter((one, i) => i === 0 || !["test_loss"].includes(one.key))
+        .map((one) => card(CW.orDash(last(run, one), text(one)), one.title.toLowerCase())),
+      ...(run.summary.best ? [card(format.count(run.summary.best.round), "round of the best model")] : []),
       card(format.count(run.summary.rounds), "rounds"),
       card(clock(run), "of training by the clock"),
       card(moved(run), "moved over the network"),
@@ -25,7 +32,7 @@
     ];
   };
 
-  CW.runsTable = (runs, accuracy) => {
+  CW.runsTable = (runs, measure, target) => {
     const named = (run, i) =>
       el(
         "span",
@@ -38,17 +45,17 @@
       "Run",
       "Planner",
       "Rounds",
-      "Accuracy",
+      measure.title,
       "Training time",
-      accuracy === null ? "Time to accuracy" : `Time to ${format.accuracy(accuracy)}`,
+      target === null ? "Time to target" : `Time to ${text(measure)(target.value)}`,
     ];
     const rows = runs.map((run, i) => [
       named(run, i),
       run.planner,
       format.count(run.summary.rounds),
-      CW.orDash(run.summary.accuracy, format.accuracy),
+      CW.orDash(last(run, measure), text(measure)),
       clock(run),
-      CW.orDash(run.summary.time_to_accuracy?.virtual_seconds, format.duration),
+      CW.orDash(run.summary.time_to_target?.virtual_seconds, format.duration),
       moved(run),
       planError(run),
       format.count(run.summary.lost),
@@ -59,12 +66,15 @@
   /* ---- in figures over rounds or time ---- */
   CW.learningView = () => {
     const figure = (id, title, note, draw) => CW.figure({ id, title, note, draw });
-    const accuracy = figure(
-      "accuracy",
-      "Test accuracy",
-      "The global model on the test set after each round.",
-      CW.lines,
-    );
+    const scores = el("div", { class: "pair" });
+    const drawn = new Map();
+    const scoreFigure = ({ key, title }) => {
+      if (!drawn.has(key)) {
+        const note = "The global model on the test set after each round.";
+        drawn.set(key, figure(key, title, note, CW.lines));
+      }
+      return drawn.get(key);
+    };
     const loss = figure(
       "loss",
       "Training loss",
@@ -88,24 +98,27 @@
       };
     };
 
-    const drawLearning = (runs, by) => {
+    const drawLearning = (runs, measures, by) => {
       const x = by === "round" ? byRound : timeAxis(runs, by);
       const series = (key) =>
         runs.map((run, i) => ({
           name: run.name,
           colour: colour(i),
           broad: i === 0 && by === "round" && runs.length > 1,
-          points: known(run, key)
-            .filter((line) => line[by] !== null)
-            .map((line) => [line[by], line[key]]),
+          points: run.lines
+            .filter((line) => score(line, key) !== null && line[by] !== null)
+            .map((line) => [line[by], score(line, key)]),
         }));
       const percent = (value) => CW.tickText(Number((value * 100).toPrecision(6)));
-      accuracy.update({
-        series: series("accuracy"),
-        x,
-        y: { name: "accuracy", label: "accuracy (%)", tick: percent, show: format.accuracy },
-        empty: "not evaluated yet",
-      });
+      const figures = measures.map((one) => scoreFigure(one).root);
+      if (scores.children.length !== figures.length + 1) scores.replaceChildren(...figures, loss.root);
+      for (const one of measures) {
+        const name = one.title.replace(/^Test /, "").toLowerCase();
+        const ticks = one.percent ? { tick: percent } : {};
+        const label = one.percent ? `${name} (%)` : name;
+        const y = { name, label, show: text(one), ...ticks };
+        scoreFigure(one).update({ series: series(one.key), x, y, empty: "not evaluated yet" });
+      }
       loss.update({
         series: series("loss"),
         x,
@@ -157,11 +170,11 @@
 
     return {
       body: [
-        el("div", { class: "pair" }, accuracy.root, loss.root),
+        scores,
         el("div", { class: "pair" }, latency.root, bytes.root),
       ],
-      show: (runs, chosen, by) => {
-        drawLearning(runs, by);
+      show: (runs, measures, chosen, by) => {
+        drawLearning(runs, measures, by);
         drawLatency(runs);
         drawBytes(runs[chosen], runs.length > 1);
       },

@@ -84,11 +84,11 @@
     parts.notices.hidden = !parts.notices.children.length;
     parts.cards.hidden = several;
     parts.compared.hidden = parts.which.hidden = !several;
-    parts.cards.replaceChildren(...CW.runCards(runs[0]));
-    parts.runs.replaceChildren(CW.runsTable(runs, data.accuracy));
+    parts.cards.replaceChildren(...CW.runCards(runs[0], data.measures));
+    parts.runs.replaceChildren(CW.runsTable(runs, data.measures[0], data.target));
     const option = (run, value) => el("option", { value, text: run.name, selected: value === choices.run });
     parts.which.replaceChildren(...runs.map(option));
-    parts.learning.show(runs, choices.run, choices.by);
+    parts.learning.show(runs, data.measures, choices.run, choices.by);
     parts.round.show(runs[choices.run], data.phases);
     parts.run.show(runs[choices.run]);
     parts.foot.textContent = `Cutwater ${data.cutwater}`;

@@ -1,0 +1,44 @@
+"""`cutwater export`: a finished run's model as a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutwater.base.errors import RunError, suggest
+from cutwater.cli.common import out as console
+from cutwater.cli.common import print_json
+from cutwater.cli.kept import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.plan import Json
+
+
+def export(
+    run: RunFolder,
+    *,
+    out: Annotated[Path, typer.Option(help="Where to write it.")],
+    best: BestOption = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="safetensors (weights) or torch-export (a program).")
+    ] = "safetensors",
+    json_: Json = False,
+) -> None:
+    """Write the model that a run has kept to a file.
+
+    safetensors holds the weights by the model's own names, as load_state_dict takes them. torch-export is a
+    program of torch.export (torch.export.load), which needs neither the model's code nor this package; it is
+    built from the run's scenario.
+
+    Example: cutwater export runs/digits --out model.safetensors --best
+    """
+    from cutwater.execute.finished import FORMATS
+    from cutwater.execute.finished import export as write
+
+    if format_ not in FORMATS:
+        raise RunError(f"format {format_!r} can't be written: {suggest(format_, FORMATS)}")
+    model = kept_model(run, best)
+    study = kept_study(run) if format_ == "torch-export" else None
+    write(model.weights, out, study=study, about={"cutwater.round": str(model.round)})
+    if json_:
+        print_json({"run": str(run), "round": model.round, "best": best, "out": str(out), "format": format_})
+    else:
+        console.print(f"The model {which(model)}, is {out} ({format_}).", markup=False, soft_wrap=True)

@@ -1,0 +1,165 @@
+"""Metrics beside the loss: what is said of the model on samples that it was not trained on.
+
+A metric is a function of a mini-batch's outputs and labels, of which the mean by samples counts, or an object
+with ``update(outputs, labels)``, ``compute()`` and ``reset()``, as torchmetrics has them, which sees all
+mini-batches of a set in their order.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from cutwater.base.errors import RunError, suggest
+from cutwater.base.usercode import find, told
+from cutwater.scenario.goal import TAKEN, is_name
+
+Part = tuple[float, float]
+"""What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
+_METHODS = ("update", "compute", "reset")
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric by name."""
+
+    name: str
+    measure: Any
+    """A function of outputs and labels, or an object with update, compute and reset."""
+    finish: Callable[[float], float] = float
+    """Makes the metric of the mean over all samples."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it has to see all mini-batches of a set itself, one after the other."""
+        return _keeps_state(self.measure)
+
+    def of(self, parts: Iterable[Part]) -> float | None:
+        """The metric of a set from what its mini-batches add; None where it is no finite number."""
+        listed = list(parts)
+        weight = sum(one[1] for one in listed)
+        mean = sum(one[0] for one in listed) / weight if weight else math.nan
+        value = self.finish(mean) if math.isfinite(mean) else mean
+        return value if math.isfinite(value) else None
+
+
+class Measuring:
+    """Metrics of one set of samples, mini-batch by mini-batch."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._each = [metric for metric in metrics if not metric.keeps_state]
+        self._whole = [metric for metric in metrics if metric.keeps_state]
+        self._reset()
+
+    def batch(self, output: Any, labels: Tensor) -> dict[str, Part]:
+        """What a mini-batch adds to each metric that is a mean."""
+        for metric in self._whole:
+            _tried(metric, lambda one=metric: one.measure.update(output, labels))
+        count = len(labels)
+        values = {m.name: _tried(m, lambda one=m: _number(one.measure(output, labels))) for m in self._each}
+        return {name: (value * count, float(count)) for name, value in values.items()}
+
+    def end(self) -> dict[str, Part]:
+        """What the metrics that saw the whole set come to."""
+        found = {m.name: _tried(m, lambda one=m: _number(one.measure.compute())) for m in self._whole}
+        self._reset()
+        return {name: (value, 1.0) for name, value in found.items()}
+
+    def _reset(self) -> None:
+        for metric in self._whole:
+            _tried(metric, metric.measure.reset)
+
+
+def find_metrics(names: Sequence[str], own: Mapping[str, Any] | None = None) -> tuple[Metric, ...]:
+    """Metrics by name, and those that are given; each name stands for one."""
+    found = [_named(name) for name in names if name != "accuracy"]
+    found += [_given(name, measure) for name, measure in (own or {}).items()]
+    known = [metric.name for metric in found]
+    for metric in found:
+        if known.count(metric.name) > 1:
+            raise RunError(f"two metrics are called {metric.name!r}: give each a name of its own")
+    return tuple(found)
+
+
+def _named(name: str) -> Metric:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if ":" not in name:
+        hint = suggest(name, ("accuracy", *_BUILT_IN))
+        raise RunError(f"no metric is called {name!r}: {hint}; your own is package.module:function")
+    measure: Any = find(name, "metric", RunError)
+    short = name.rpartition(":")[2].rpartition(".")[2]
+    return _given(short, _made(name, measure) if isinstance(measure, type) else measure)
+
+
+def _made(name: str, cls: type) -> Any:
+    try:
+        return cls()
+    except Exception as error:  # whatever a user's class does when it is made
+        raise RunError(
+            f"metric {name!r} can't be made ({told(error)}): it is made without arguments: name a class that "
+            "needs none, or a function of outputs and labels"
+        ) from error
+
+
+def _given(name: object, measure: Any) -> Metric:
+    if not isinstance(name, str) or not is_name(name) or name in TAKEN:
+        raise RunError(
+            f"a metric is called {name!r}, but must have a name without spaces and signs of comparison that "
+            f"is none of {', '.join(TAKEN)}: choose another"
+        )
+    if not (callable(measure) or _keeps_state(measure)):
+        raise RunError(
+            f"metric {name!r} is {measure!r}, but must be a function of outputs and labels, or an object "
+            "with update, compute and reset"
+        )
+    return Metric(name, measure)
+
+
+def _keeps_state(measure: Any) -> bool:
+    return not isinstance(measure, type) and all(callable(getattr(measure, one, None)) for one in _METHODS)
+
+
+def placed(metrics: Sequence[Metric], device: str) -> tuple[Metric, ...]:
+    """The metrics, those that are modules (torchmetrics') on a device."""
+    for metric in metrics:
+        if isinstance(metric.measure, nn.Module):
+            metric.measure.to(device)
+    return tuple(metrics)
+
+
+def _tried(metric: Metric, do: Callable[[], Any]) -> Any:
+    try:
+        return do()
+    except Exception as error:  # whatever a user's metric does
+        raise RunError(
+            f"metric {metric.name!r} failed ({told(error)}): it takes the model's outputs and the labels of "
+            "a mini-batch and gives one number"
+        ) from error
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError(f"it gave a tensor of shape {list(value.shape)}")
+    return float(value)
+
+
+def _apart(output: Any, labels: Tensor) -> Tensor:
+    """Output less label, number by number: N outputs in a column are those of N labels."""
+    found = getattr(output, "logits", output)
+    if found.numel() != labels.numel():
+        raise ValueError(f"there are {found.numel()} outputs for {labels.numel()} labels")
+    return found.reshape(labels.shape).double() - labels.double()
+
+
+def _mean_absolute(output: Any, labels: Tensor) -> Tensor:
+    return _apart(output, labels).abs().mean()
+
+
+def _mean_square(output: Any, labels: Tensor) -> Tensor:
+    return _apart(output, labels).square().mean()
+
+
+_BUILT_IN = {"mae": Metric("mae", _mean_absolute), "rmse": Metric("rmse", _mean_square, math.sqrt)}

@@ -1,0 +1,149 @@
+"""How a model does on samples that it was not trained on: mini-batch by mini-batch, and over a set."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.data.samples import Batch
+from cutwater.data.test_batches import sets_of
+from cutwater.model.randomness import LOSS, RandomStream, enter_layer
+from cutwater.train.metrics import Measuring, Metric, Part
+from cutwater.train.session import Job, State
+from cutwater.train.step import Loss
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the model does on one mini-batch of test data."""
+
+    loss: float
+    """Summed over the samples."""
+    samples: int
+    right: int
+    answers: int
+    """Labels that could be right: samples, or tokens but for padding; 0 where labels are not classes."""
+    metrics: Mapping[str, Part] = field(default_factory=dict)
+    """What it adds to each metric, and how much that counts."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the scores of a set come to."""
+
+    loss: float | None
+    """Mean over the samples; None where it is not finite, for which JSON has no number."""
+    accuracy: float | None
+    metrics: Mapping[str, float]
+    """Those that are finite numbers."""
+
+    @classmethod
+    def of(cls, scores: Sequence[Score], metrics: Sequence[Metric] = ()) -> "Scored | None":
+        """Of all mini-batches of a set, in their order; None where there are none."""
+        if not scores:
+            return None
+        loss = sum(one.loss for one in scores) / sum(one.samples for one in scores)
+        answers = sum(one.answers for one in scores)
+        found = {
+            m.name: m.of(one.metrics[m.name] for one in scores if m.name in one.metrics) for m in metrics
+        }
+        return cls(
+            loss=loss if math.isfinite(loss) else None,
+            accuracy=sum(one.right for one in scores) / answers if answers else None,
+            metrics={name: value for name, value in found.items() if value is not None},
+        )
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All that there is, by name."""
+        named = {"accuracy": self.accuracy, "test_loss": self.loss, **self.metrics}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def evaluate(job: Job, state: State, batches: Sequence[Batch]) -> list[Score]:
+    """Score the whole model in eval mode, mini-batch by mini-batch, set by set."""
+    return evaluate_sets(job, state, batches, sets_of(batches))
+
+
+def evaluate_sets(
+    job: Job, state: State, batches: Sequence[Batch], sets: Iterable[Sequence[int]]
+) -> list[Score]:
+    """Score the mini-batches at these places; those of a set are seen by one object of a metric."""
+    job.model.module.load_state_dict(state, strict=True)
+    job.model.restart()
+    model, _ = job.split(len(job.model))
+    model.eval()
+    with torch.inference_mode():
+        return [one for places in sets for one in _one_set(job, model, batches, places)]
+
+
+def units_of_work(job: Job, batches: Sequence[Batch]) -> list[list[int]]:
+    """The places of mini-batches that one worker has to score: sets, where a metric sees all of one."""
+    if any(metric.keeps_state for metric in job.metrics):
+        return sets_of(batches)
+    return [[place] for place in range(len(batches))]
+
+
+def _one_set(job: Job, model: nn.Module, batches: Sequence[Batch], places: Sequence[int]) -> list[Score]:
+    measuring, scores = Measuring(job.metrics), list[Score]()
+    for place in places:
+        inputs, labels = batches[place]
+        # What draws even now draws the same for every mini-batch, whoever scores it and when.
+        with RandomStream(0, 0):
+            output = model(*inputs)
+            enter_layer(LOSS)
+            found = score(job.loss, output, labels)
+            scores.append(replace(found, metrics=measuring.batch(output, labels)))
+    ended = measuring.end()
+    if scores and ended:
+        scores[-1] = replace(scores[-1], metrics={**scores[-1].metrics, **ended})
+    return scores
+
+
+def score(loss: Loss, output: Any, labels: Tensor) -> Score:
+    """Loss and right answers of one mini-batch."""
+    total = float(loss(output, labels)) * len(labels)
+    logits = getattr(output, "logits", output)
+    if labels.is_floating_point() or not isinstance(logits, Tensor):
+        return Score(total, len(labels), 0, 0)
+    classes = _classes_dim(loss, logits, labels)
+    if classes is None:
+        return Score(total, len(labels), 0, 0)
+    asked = _asked(loss, labels, logits.shape[classes])
+    right = int(((logits.argmax(dim=classes) == labels) & asked).sum())
+    return Score(total, len(labels), right, int(asked.sum()))
+
+
+def _asked(loss: Loss, labels: Tensor, classes: int) -> Tensor:
+    """Which labels count: padding has one that is no class (-100, say), or the one that the loss ignores."""
+    given = loss.keywords if isinstance(loss, partial) else getattr(loss, "__dict__", {})
+    asked = (labels >= 0) & (labels < classes)
+    ignored = given.get("ignore_index")
+    return asked if ignored is None else asked & (labels != ignored)
+
+
+def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
+    """The dimension of the output along which its classes are, or None where labels name no class of it.
+
+    torch's own losses have classes second (N × C × …), most models of sequences have them last.
+    """
+    shape = logits.shape
+    if len(shape) != labels.dim() + 1 or labels.dim() == 0:
+        return None
+    # One number for each label has no largest: a lone logit says yes or no by its sign.
+    fitting = [dim for dim in (1, -1) if shape[dim] > 1 and _without(shape, dim) == labels.shape]
+    inner = loss.func if isinstance(loss, partial) else loss
+    torchs = inner is nn.functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
+    if len(fitting) == 2 and not torchs:
+        return -1
+    return fitting[0] if fitting else None
+
+
+def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
+    sizes = list(shape)
+    del sizes[dim]
+    return tuple(sizes)
