@@ -12,6 +12,7 @@ from cutwater.base.jsonfile import write_json
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, read_option, results_table
+from cutwater.plan.session import Wire
 
 if TYPE_CHECKING:
     from cutwater.plan.value import ClientPlan, Plan
@@ -71,25 +72,42 @@ def _show(plan: "Plan") -> None:
         console.print(f"… and {len(plan) - len(rows):,} faster clients", style="dim")
     for line in plan.explain().splitlines():
         console.print(line, markup=False, soft_wrap=True)
+    if lossy := plan.lossy:
+        text = f"Lossy codecs are used ({', '.join(lossy)}): what is learned is not FedAvg's, bit for bit."
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
-    table = results_table(
-        ("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Server", "Smashed", "Model")
-    )
+    """What each client does, how long it, the server and either way of its link are busy, and for what it waits."""
+    from cutwater.plan.busy import Busy
+
+    table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
+    table.add_column("Waits for")
+    crossing = len(plan.options) > 1 or plan.options[0] != Wire()
+    if crossing:
+        table.add_column("Wire")
     for row in rows:
-        split = row.mode == "split"
-        phases = row.phases
+        split, busy = row.mode == "split", Busy.of(row.phases)
         table.add_row(
             escape(row.name),
             row.mode,
             str(row.cut),
             show_compute(row.share) if row.share else "-",
             show_seconds(row.latency),
-            show_seconds(phases.client),
-            show_seconds(phases.server) if split else "-",
-            show_seconds(phases.smashed_upload + phases.gradient_download) if split else "-",
-            show_seconds(phases.model_download + phases.model_upload),
+            show_seconds(busy.client),
+            show_seconds(busy.link_up),
+            show_seconds(busy.server) if split else "-",
+            show_seconds(busy.link_down),
+            busy.waits_for,
+            *([_wire(row)] if crossing else []),
             style="" if row.latency >= plan.latency * (1 - 1e-6) else "dim",
         )
     return table
+
+
+def _wire(row: "ClientPlan") -> str:
+    """How a split client's steps cross the cut."""
+    if row.mode != "split":
+        return "-"
+    codecs = row.up if row.up == row.down else f"{row.up} up, {row.down} down"
+    return escape(f"{row.schedule}, {codecs}")

@@ -14,6 +14,7 @@ from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
+from cutwater.codec.registry import find_codec
 from cutwater.plan.explain import explain
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details
@@ -129,6 +130,13 @@ class Plan:
     def latency(self) -> float:
         """T: a round is over when the slowest client is (eq. (21))."""
         return float(self.latencies.max())
+
+    @cached_property
+    def lossy(self) -> tuple[str, ...]:
+        """The lossy codecs that its split clients use."""
+        used = [self.options[place] for place in np.unique(self.wires[self.cuts < self.layers])]
+        names = dict.fromkeys(name for wire in used for name in (wire.up, wire.down))
+        return tuple(name for name in names if not find_codec(name).lossless)
 
     @property
     def gap(self) -> float:
