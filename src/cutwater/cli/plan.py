@@ -78,7 +78,7 @@ def _show(plan: "Plan") -> None:
 
 
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
-    """What each client does, how long it, the server and either way of its link are busy, and for what it waits."""
+    """What each client does, how long it, the server and its link are busy, and what it waits for."""
     from cutwater.plan.busy import Busy
 
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
