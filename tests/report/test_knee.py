@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_folders import small_problem
+from run_folders import coded_problem, small_problem
 
 from cutwater.plan.exact import exact
 from cutwater.plan.problem import Server
+from cutwater.plan.session import Wires
 from cutwater.report.knee import WORTH, knee, server_curve
 
 
@@ -34,3 +35,16 @@ def test_the_curve_is_the_exact_planners_and_never_rises():
     curve = server_curve(problem, computes)
     assert curve == sorted(curve, reverse=True)
     assert curve[2] == pytest.approx(exact(problem.replace(server=Server(1e10))).latency)
+
+
+def test_no_server_goes_below_the_floor_whichever_wire_is_the_fastest():
+    def bend(*codecs: str):
+        problem = coded_problem().replace(wires=Wires(up=codecs, schedule=("overlapped",)))
+        found = knee(problem, 1e6, 1e14)
+        assert found is not None
+        curve = server_curve(problem, [1e9, 1e12, 1e15])
+        assert min(curve) >= found.floor * (1 - 1e-9)
+        assert curve[-1] == pytest.approx(found.floor, rel=1e-3)
+        return found
+
+    assert bend("fp32", "int4").floor < bend("fp32").floor

@@ -7,10 +7,13 @@
   /* Sessions as bars of phases: {rows: [{name, phases, seconds, overlap, planned, note, lost, split}],
    * phases: names, level}; planned has phases, seconds and overlap, too. */
   CW.sessions = (svg, data, width) => {
+    const many = data.rows.length > CW.MOST_BARS;
+    /* Lanes of an overlapped session have no room for what nobody works on. */
+    const waits = (p) => data.rows.some((row) => row.phases[p] > 0 && (many || !(row.overlap > 0)));
     const legend = data.phases
-      .filter((phase, p) => phase !== "round_trips" || data.rows.some((row) => row.phases[p] > 0 && !(row.overlap > 0)))
+      .filter((phase, p) => phase !== "round_trips" || waits(p))
       .map((phase) => [format.phase(phase), CW.phaseColour(phase)]);
-    if (data.rows.length > 60) return strata(svg, data, width, legend);
+    if (many) return strata(svg, data, width, legend);
     const planned = data.rows.some((row) => row.planned);
     const tall = planned ? 26 : 20,
       gap = data.rows.length > 30 ? 4 : 7,
@@ -150,9 +153,11 @@
         text(sx(0) + 6, sy(data.level) - 6, `round ${format.seconds(data.level)}`, "label strong"),
       );
     }
+    const mean = (group, pick) => sum(group.map((k) => pick(data.rows[k]))) / group.length;
     const marks = stacks.map((stack, c) => {
       const group = ends[c],
-        px = sx(((c + 0.5) * order.length) / columns);
+        px = sx(((c + 0.5) * order.length) / columns),
+        overlap = mean(group, (row) => row.overlap);
       const who =
         group.length > 1
           ? `${data.rows[group[0]].name} and ${group.length - 1} more`
@@ -162,9 +167,10 @@
         y: sy(sum(stack)),
         text: [
           `${who}: ${format.seconds(sum(stack))}`,
-          ...stack
-            .map((s, p) => `${format.phase(data.phases[p])} ${format.seconds(s)}`)
+          ...data.phases
+            .map((phase, p) => `${format.phase(phase)} ${format.seconds(mean(group, (row) => row.phases[p]))}`)
             .filter((_, p) => stack[p] > 0),
+          ...(overlap > 0 ? [`of these at the same time ${format.seconds(overlap)}`] : []),
         ],
       };
     });

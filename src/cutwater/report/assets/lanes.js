@@ -9,8 +9,14 @@
     ["gradient_download"],
   ];
   const LEAST = 12; // pixels that four lanes need
-  CW.LANES_NOTE =
+  CW.MOST_BARS = 60; // clients that have a bar each; more are stacked side by side
+  const FEW =
     "Where parts overlap, a bar has four lanes: how long client, link up, server and link down are busy in the same time.";
+  const MANY = "Where parts overlap, each phase is drawn at its part of all that is busy.";
+  CW.overlapNote = (rows) => {
+    if (!rows.some((row) => row.overlap > 0 || row.planned?.overlap > 0)) return "";
+    return rows.length > CW.MOST_BARS ? MANY : FEW;
+  };
 
   /* One after the other: {phases: seconds, seconds, overlap} with their names; what steps wait for before the model goes. */
   const inTurn = (put, { phases }, names) => {

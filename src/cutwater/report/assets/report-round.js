@@ -66,9 +66,9 @@
       label.textContent = one ? `round ${one.round}` : "";
       told.textContent = one ? sentence(one) : "No round has been written yet.";
       if (!one) return;
-      gantt.update({ rows: sessions(one), phases, level: one.actual_seconds });
-      const overlaps = one.clients.some((client) => client.actual_overlap > 0 || client.planned_overlap > 0);
-      gantt.note(overlaps ? `${NOTE} ${CW.LANES_NOTE}` : NOTE);
+      const rows = sessions(one);
+      gantt.update({ rows, phases, level: one.actual_seconds });
+      gantt.note(`${NOTE} ${CW.overlapNote(rows)}`);
       drawShares(one);
       drawLevel(one);
       drawCuts(one);

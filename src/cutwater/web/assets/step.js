@@ -4,8 +4,7 @@
   const { el, format } = CW;
   const { text, rect, line } = CW.draw;
   const [TALL, GAP, TOP] = [28, 12, 10];
-  const COLOURS = 6;
-  const MOST_NAMED = 12; // parts that a legend can name
+  const COLOURS = 6; // of parts, again and again; a legend names no more
   const MOST_NAMES = 300; // clients that a list can hold
   const partColour = (part) => `var(--run-${part % COLOURS})`;
   const stage = (stay) => format.phase(stay.station);
@@ -53,7 +52,7 @@
     const marks = step.stays.filter((stay) => stay.end > stay.begin).map((stay) => block(stay, step, sx, top));
     for (const mark of marks) svg.append(...mark.nodes);
     const parts =
-      step.sizes.length <= MOST_NAMED
+      step.sizes.length <= COLOURS
         ? step.sizes.map((_, part) => [`part ${part + 1}`, partColour(part)])
         : [];
     const trips = step.stays.some((stay) => stay.arrives > stay.end);

@@ -171,7 +171,7 @@
         const rows = Array.from({ length: plan.count }, (_, k) => client(k));
         sessions.update({ rows, phases, level: plan.latency });
         sessions.note(
-          `Each phase summed over the session; a bar is as long as the session. ${plan.overlap.some((one) => one > 0) ? CW.LANES_NOTE : ""}`,
+          `Each phase summed over the session; a bar is as long as the session. ${CW.overlapNote(rows)}`,
         );
         byId("lossy").textContent = plan.lossy ?? "";
         byId("lossy").hidden = !plan.lossy;
