@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 from inspect import Parameter, signature
 from typing import Any
 
+import numpy as np
+
 from cutwater.base.errors import PlanError, suggest
 from cutwater.plan.alternating import alternating
 from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_best
@@ -86,7 +88,17 @@ def run(problem: Problem, name: str, /, **options: Any) -> Plan:
             f"planner {name!r} returned {type(plan).__name__}, but must return a Plan, as "
             "cutwater.plan.value.assemble makes it"
         )
-    return plan
+    return plan if name == "exact" else replace(plan, outcome=_with_ignored(problem, plan))
+
+
+def _with_ignored(problem: Problem, plan: Plan) -> str:
+    """How a planner ended, and which wire it took for all where there are others that it does not look at."""
+    used = np.unique(plan.wires[plan.cuts < plan.layers])
+    if len(problem.options) == 1 or len(used) != 1:
+        return plan.outcome
+    wire = problem.options[used[0]]
+    ignored = f"steps {wire.schedule}, {wire.up} up, {wire.down} down"
+    return f"{plan.outcome}; {ignored}" if plan.outcome else ignored
 
 
 def planner_for(name: str, options: Mapping[str, Any]) -> Planner:
