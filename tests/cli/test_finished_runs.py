@@ -159,7 +159,10 @@ def test_predictions_of_a_file_are_those_of_the_same_samples(cutwater, made, tmp
     [
         (("export", "--out", "x.bin", "--format", "onnx"), "format 'onnx' can't be written: known are"),
         (("predict", "--out", "x.txt"), "outputs can't be written as 'x.txt': end it in .npy or .csv"),
-        (("predict", "--out", "x.csv", "--input", "odd.npy"), "2 samples of 3, but must be one or more of 1x8x8"),
+        (
+            ("predict", "--out", "x.csv", "--input", "odd.npy"),
+            "2 samples of 3, but must be one or more of 1x8x8",
+        ),
         (("predict", "--out", "x.csv", "--input", "objects.npy"), "objects.npy holds no plain array"),
         (("predict", "--out", "x.csv", "--input", "none.npy"), "none.npy can't be read"),
     ],

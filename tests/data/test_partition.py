@@ -192,7 +192,9 @@ def test_a_client_without_samples_is_refused_by_name():
 
 def test_more_samples_than_there_are_is_refused_unless_they_may_shrink():
     labels = np.arange(100) % 10
-    with pytest.raises(DataError, match=r"1,200 samples together, but the source has 100; .*DataSettings\(scale=True\)"):
+    with pytest.raises(
+        DataError, match=r"1,200 samples together, but the source has 100; .*DataSettings\(scale=True\)"
+    ):
         partition(100, labels, names(2), samples=[900, 300])
     made = partition(100, labels, names(2), samples=[900, 300], scale=True, local_test=0.0)
     assert [len(made[client].train) for client in made.clients] == [75, 25]

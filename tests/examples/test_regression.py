@@ -18,11 +18,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def cutwater(monkeypatch, capsys):
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["cutwater", *map(str, arguments)])
-        try:
+        with pytest.raises(SystemExit) as exit_:
             main()
-        except SystemExit as exit_:
-            assert not exit_.code, capsys.readouterr().err
         printed = capsys.readouterr()
+        assert not exit_.value.code, printed.err
         return printed.out, printed.err
 
     return call

@@ -80,5 +80,7 @@ def test_python_is_told_of_arguments_and_a_scenario_of_keys(tmp_path):
     run(small_study(train={"rounds": 1}), tmp_path / "run")
     with pytest.raises(RunError, match="go on with it by resume=True"):
         run(small_study(train={"rounds": 1}), tmp_path / "run")
-    with pytest.raises(CutwaterError, match="^TrainSettings quorum is 3, but must be at most clients_per_round"):
+    with pytest.raises(
+        CutwaterError, match=r"^TrainSettings quorum is 3, but must be at most clients_per_round"
+    ):
         small_study(train={"quorum": 3, "clients_per_round": 2})

@@ -116,7 +116,7 @@ def test_errors_are_not_taken_of_outputs_spread_over_labels():
     labels = torch.tensor([1.0, 2.0, 3.0])
     assert float(mae.measure(labels[:, None], labels)) == 0.0
     measuring = Measuring([mae])
-    with pytest.raises(RunError, match="metric 'mae' failed .*there are 9 outputs for 3 labels"):
+    with pytest.raises(RunError, match=r"metric 'mae' failed .*there are 9 outputs for 3 labels"):
         measuring.batch(torch.zeros(3, 3), labels)
 
 
@@ -147,7 +147,9 @@ def test_a_metric_that_fails_is_named_with_file_and_line_before_the_first_round(
     def broken(outputs, labels):
         raise ValueError("no threshold")
 
-    with pytest.raises(RunError, match=r"metric 'f1' failed \(ValueError: no threshold, at .*test_metrics.py:\d+\)"):
+    with pytest.raises(
+        RunError, match=r"metric 'f1' failed \(ValueError: no threshold, at .*test_metrics.py:\d+\)"
+    ):
         small_study(metrics={"f1": broken})
 
 
@@ -167,7 +169,10 @@ def test_a_metric_that_is_no_number_is_left_out_of_the_record():
 
 
 def test_metrics_change_neither_weights_nor_what_a_run_goes_on_with():
-    plain, measured = small_study(train={"rounds": 1}), small_study(train={"rounds": 1}, metrics={"m": Median()})
+    plain, measured = (
+        small_study(train={"rounds": 1}),
+        small_study(train={"rounds": 1}, metrics={"m": Median()}),
+    )
     assert plain.fingerprint() == measured.fingerprint()
     assert run(plain)[-1].record.weights_sha256 == run(measured)[-1].record.weights_sha256
 
@@ -194,7 +199,9 @@ def test_local_tests_are_scored_client_by_client():
         by_hand.append(float((outputs.argmax(axis=1) == batch.labels.numpy()).mean()))
     assert found["accuracy"].mean == pytest.approx(sum(by_hand) / 3)
     assert (found["accuracy"].least, found["accuracy"].most) == (min(by_hand), max(by_hand))
-    assert found["accuracy"].deviation == pytest.approx(float(torch.tensor(by_hand).std(correction=0)), abs=1e-6)
+    assert found["accuracy"].deviation == pytest.approx(
+        float(torch.tensor(by_hand).std(correction=0)), abs=1e-6
+    )
     assert found.keys() == {"accuracy", "test_loss", "median"}
     assert found["median"].clients == 3
 
@@ -222,7 +229,9 @@ def untested():
 
 def test_without_a_test_set_a_model_is_trained_to_the_same_bits_and_not_scored():
     said = []
-    (after,) = run(small_study(data=untested(), train={"rounds": 1}, metrics={"m": certainty}), say=said.append)
+    (after,) = run(
+        small_study(data=untested(), train={"rounds": 1}, metrics={"m": certainty}), say=said.append
+    )
     (tested,) = run(small_study(train={"rounds": 1}))
     assert after.record.weights_sha256 == tested.record.weights_sha256
     assert after.record.scores == {}

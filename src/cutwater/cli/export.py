@@ -39,8 +39,6 @@ def export(
     study = kept_study(run) if format_ == "torch-export" else None
     write(model.weights, out, study=study, about={"cutwater.round": str(model.round)})
     if json_:
-        print_json(
-            {"run": str(run), "round": model.round, "best": best, "out": str(out), "format": format_}
-        )
+        print_json({"run": str(run), "round": model.round, "best": best, "out": str(out), "format": format_})
     else:
         console.print(f"The model {which(model)}, is {out} ({format_}).", markup=False, soft_wrap=True)

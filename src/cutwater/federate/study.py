@@ -97,9 +97,9 @@ class Study:
 
         ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
         of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
-        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
-        what each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a
-        cut (by default as they are).
+        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of
+        those by name will do; ``profile`` says what each cut costs (by default counted exactly); ``wires``
+        how smashed data and gradients may cross a cut (by default as they are).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
         planner_for(planner, planner_options or {})

@@ -1,4 +1,4 @@
-"""What the scores of a round say: of the test set, of the clients' own tests, and whether it is the best yet."""
+"""What the scores of a round say: of the test set, of clients' own tests, and whether it is the best yet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,8 +6,8 @@ from itertools import groupby
 
 from cutwater.base.errors import EngineError
 from cutwater.data.test_batches import TEST_SET
-from cutwater.federate.record import Best, Spread
 from cutwater.federate.study import Study
+from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal
 from cutwater.train.scores import Score, Scored
 

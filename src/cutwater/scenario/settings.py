@@ -46,7 +46,7 @@ class DataSettings:
         str,
         Choice(SOURCES, own=True),
         "`digits` (1,797 real 8×8 digits, embedded), `mnist`, `fashion-mnist`, `cifar10`, or your own "
-        "function as `package.module:function`, which returns (train, test) datasets, or a training set alone",
+        "function as `package.module:function`, which returns (train, test) datasets or a training set alone",
     ] = "digits"
     partition: Annotated[
         str,

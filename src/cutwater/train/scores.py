@@ -48,7 +48,9 @@ class Scored:
             return None
         loss = sum(one.loss for one in scores) / sum(one.samples for one in scores)
         answers = sum(one.answers for one in scores)
-        found = {m.name: m.of(one.metrics[m.name] for one in scores if m.name in one.metrics) for m in metrics}
+        found = {
+            m.name: m.of(one.metrics[m.name] for one in scores if m.name in one.metrics) for m in metrics
+        }
         return cls(
             loss=loss if math.isfinite(loss) else None,
             accuracy=sum(one.right for one in scores) / answers if answers else None,
