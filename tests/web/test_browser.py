@@ -341,7 +341,7 @@ def test_a_report_shows_the_numbers_of_the_summary_and_what_is_damaged(page, tmp
     assert cells[1:3] == ["exact", "5"]
     assert cells[5] == f"{reached.virtual_seconds:.3g} s"
     assert cells[7:] == [cards[4], "1"]
-    assert f"Time to {found.accuracy * 100:.1f} %" in page.inner_text("#compared thead")
+    assert f"Time to {found.target.value * 100:.1f} %" in page.inner_text("#compared thead")
 
 
 def test_two_runs_are_chosen_compared_and_a_growing_one_is_followed(page, server, runs_folder):

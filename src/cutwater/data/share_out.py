@@ -49,7 +49,7 @@ class _Task(NamedTuple):
     def classes(self) -> NDArray[np.int64]:
         if self.labels is None:
             raise DataError(
-                f"partition {self.method!r} needs labels that are classes, which this source lacks: use {_other()}"
+                f"partition {self.method!r} needs labels that are classes, which it lacks: use {_other()}"
             )
         largest = int(self.labels.max(initial=0))
         if largest >= _MOST_CLASSES:
