@@ -48,6 +48,9 @@ def test_a_function_is_a_schedule():
         ({"optimizer": 3}, "TrainSettings optimizer is 3, but must be text"),
         ({"schedule": lambda round_: -1.0}, "gave -1.0 for round 1, but must give a factor"),
         ({"schedule": 3}, "TrainSettings schedule is 3, but must be text"),
+        ({"loss": print}, r"TrainSettings loss is .*give the function to Study.of\(loss=...\)"),
+        ({"metrics": [print]}, r"TrainSettings metrics is .*to Study.of\(metrics={name: function}\)"),
+        ({"metrics": {"p": print}}, r"TrainSettings metrics is .*to Study.of\(metrics={name: function}\)"),
     ],
 )
 def test_what_can_not_train_is_one_sentence_before_the_first_round(train, message):

@@ -70,6 +70,8 @@ class Study:
     wires: Wires = field(default_factory=Wires)
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
+    scores_local_tests: bool = True
+    """Whether the model is scored on what clients hold back, where they do."""
     source: str | None = None
     """The scenario file that it was made from, if it was."""
 
@@ -228,7 +230,8 @@ class Study:
 
     def test(self) -> TestBatches:
         """The test set in mini-batches, then those of every client that holds samples back."""
-        return TestBatches(self.data, self.train.device, self.partition)
+        held = self.partition if self.scores_local_tests else None
+        return TestBatches(self.data, self.train.device, held)
 
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""
