@@ -23,7 +23,9 @@ class Tested:
 
     @classmethod
     def of(cls, study: Study, scores: Sequence[Score]) -> "Tested":
-        """From the scores of all mini-batches of ``study.test()``, in their order."""
+        """From the scores of all mini-batches of ``study.test()``, in order; none where it was not evaluated."""
+        if not scores:
+            return cls()
         owners = study.test().owners
         if len(owners) != len(scores):
             raise EngineError(
