@@ -5,6 +5,7 @@ from pathlib import Path
 from cutwater.base.schema import Schema, schema_of
 from cutwater.federate.measured import Measured, RoundMeasured
 from cutwater.federate.record import ClientRound, KeptRound, Record
+from cutwater.federate.told_scores import Best, Spread
 from cutwater.flower.run_config import RunConfig
 from cutwater.plan.latency import Phases
 from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration
@@ -28,6 +29,8 @@ OTHERS: dict[str, Schema] = {
     "measured": schema_of(RoundMeasured),
     "client-measured": schema_of(Measured),
     "metrics": schema_of(Record),
+    "best": schema_of(Best),
+    "spread": schema_of(Spread),
 }
 """Tables that are no section of a scenario."""
 

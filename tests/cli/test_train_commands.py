@@ -256,12 +256,12 @@ def test_runs_are_compared_by_time_to_accuracy(cutwater, tmp_path):
     split, whole = found["runs"]
     assert found["base"] == whole["run"]
     assert split["speed_up"] == pytest.approx(
-        whole["time_to_accuracy"]["virtual_seconds"] / split["time_to_accuracy"]["virtual_seconds"]
+        whole["time_to_target"]["virtual_seconds"] / split["time_to_target"]["virtual_seconds"]
     )
     assert split["speed_up"] > 1
     assert split["rounds_with_the_bits_of_base"] == 3
-    _, out, _ = cutwater("runs", tmp_path / "runs", "--accuracy", "1.0", "--json")
-    assert [run["time_to_accuracy"] for run in json.loads(out)["runs"]] == [None, None]
+    _, out, _ = cutwater("runs", tmp_path / "runs", "--target", "accuracy>=1.0", "--json")
+    assert [run["time_to_target"] for run in json.loads(out)["runs"]] == [None, None]
 
 
 def test_runs_refuses_what_is_no_run(cutwater, tmp_path):

@@ -113,7 +113,8 @@ def test_a_sample_that_cannot_be_read_is_one_sentence():
     data = from_datasets(items, items)
     with pytest.raises(
         DataError,
-        match=r"^sample 2 of own data \(train\) can't be read \(OSError: disk gone, at .*test_custom.py:\d+\); mend it",
+        match=r"^sample 2 of own data \(train\) can't be read "
+        r"\(OSError: disk gone, at .*test_custom.py:\d+\); mend it",
     ):
         data.train.batch(np.arange(4))
 

@@ -2,10 +2,12 @@
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
 from dataclasses import replace
+from traceback import format_exception
 
 import pytest
 import torch
@@ -284,10 +286,14 @@ def test_what_a_users_loss_raises_is_one_sentence_that_names_client_and_round(wo
 
     engine = LocalTrainer(replace(job(), loss=failing), TestData(), workers)
     try:
-        with pytest.raises(EngineError, match=r"^client 'ann', round 1: OSError: disk gone$"):
+        with pytest.raises(EngineError, match=r"^client 'ann', round 1: OSError: disk gone, at ") as caught:
             list(engine.sessions(tasks([1, 2, 3, 6])[:1], model().state_dict()))
-        with pytest.raises(EngineError, match=r"^the test set: OSError: disk gone$"):
+        with pytest.raises(EngineError, match=r"^the test set: OSError: disk gone, at "):
             engine.evaluate(model().state_dict())
+        assert re.fullmatch(r".*test_local\.py:\d+", str(caught.value))
+        # The way there, for a traceback, comes from the worker's process, too.
+        way = "".join(format_exception(caught.value))
+        assert 'raise OSError("disk gone\\nfor good")' in way
     finally:
         engine.close()
 

@@ -116,7 +116,7 @@ def test_errors_are_not_taken_of_outputs_spread_over_labels():
     labels = torch.tensor([1.0, 2.0, 3.0])
     assert float(mae.measure(labels[:, None], labels)) == 0.0
     measuring = Measuring([mae])
-    with pytest.raises(RunError, match="metric 'mae' failed .*there are 9 outputs for 3 labels"):
+    with pytest.raises(RunError, match=r"metric 'mae' failed .*there are 9 outputs for 3 labels"):
         measuring.batch(torch.zeros(3, 3), labels)
 
 

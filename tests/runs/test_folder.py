@@ -97,7 +97,7 @@ def test_resume_of_an_empty_folder_begins(study, tmp_path):
 
 
 def test_resume_of_a_folder_that_does_not_exist_is_a_mistake_in_its_name(study, tmp_path):
-    with pytest.raises(RunError, match="typo does not exist, .* or leave resume=True out to begin it"):
+    with pytest.raises(RunError, match=r"typo does not exist, .* or leave resume=True out to begin it"):
         run(study, tmp_path / "typo", resume=True)
     assert not (tmp_path / "typo").exists()
 

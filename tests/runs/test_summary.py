@@ -8,7 +8,8 @@ from run_folders import a_line, write_run
 from cutwater.federate.record import deviation
 from cutwater.plan.latency import PHASES
 from cutwater.runs.reader import read_run
-from cutwater.runs.summary import compare, phase_totals, plan_error, summary, time_to
+from cutwater.runs.summary import common_target, compare, phase_totals, plan_error, summary, time_to
+from cutwater.scenario.goal import Goal, Target
 
 SECONDS = st.floats(1e-6, 1e6)
 
@@ -26,10 +27,34 @@ def test_summary_of_a_run():
     assert (result.virtual_seconds, result.bytes_up, result.bytes_down) == (9.0, 9, 12)
     error = result.plan_error
     assert (error.mean, error.worst, error.worst_round) == (0.625, 1.0, 1)
-    assert time_to(made, 0.8).virtual_seconds == 6.0
-    assert time_to(made, 0.95) is None
+    assert time_to(made, Target.parse("accuracy>=0.8")).virtual_seconds == 6.0
+    assert time_to(made, Target.parse("accuracy>=0.95")) is None
     assert summary([]).rounds == 0
     assert plan_error([]) is None
+
+
+def test_a_summary_has_the_last_of_every_metric_and_the_best_model():
+    best = {"metric": "f1", "better": "max", "round": 1, "value": 0.7, "waited": 1}
+    spread = {"mean": 0.5, "deviation": 0.1, "least": 0.4, "most": 0.6, "clients": 2}
+    made = [
+        a_line(1, test_loss=2.0, metrics={"f1": 0.7, "mae": 1.0}, local_tests={"mae": spread}),
+        a_line(2, test_loss=1.5, metrics={"f1": 0.6}, best=best, stopped="stopped early"),
+        a_line(3, best=best, stopped="stopped early"),
+    ]
+    result = summary(made)
+    assert (result.test_loss, result.metrics) == (1.5, {"f1": 0.6, "mae": 1.0})
+    assert (result.best.round, result.best.value, result.stopped) == (1, 0.7, "stopped early")
+    assert result.local_tests["mae"].mean == 0.5
+    assert made[0].to_json() == a_line(1, **made[0].to_json() | {"round": 1}).to_json()
+
+
+def test_runs_without_accuracy_are_compared_by_what_is_kept_or_by_test_loss():
+    losses = [[a_line(1, test_loss=2.0), a_line(2, test_loss=1.0)], [a_line(1, test_loss=1.5)], []]
+    assert common_target(losses) == Target(Goal("test_loss", "min"), 1.5)
+    best = {"metric": "f1", "better": "max", "round": 1, "value": 0.7}
+    kept = [[a_line(1, test_loss=2.0, metrics={"f1": 0.7}, best=best)]]
+    assert common_target(kept) == Target(Goal("f1", "max"), 0.7)
+    assert common_target([[]]) is None
 
 
 def test_a_round_that_took_half_of_what_was_planned_was_off_by_half():
@@ -64,14 +89,16 @@ def test_runs_are_compared_at_the_most_that_all_of_them_reach(tmp_path):
     long = read_run(write_run(tmp_path / "long", rounds=5, planner="fedavg"))
     best = [max(line.accuracy for line in run.lines) for run in (short, long)]
     found = compare([short, long])
-    assert found.accuracy == min(best) == best[0]
+    assert found.target == Target(Goal("accuracy", "max"), min(best))
+    assert min(best) == best[0]
     assert found.base == 1
     ours, base = found.runs
     assert (ours.reached.round, base.reached.round) == (2, 2)
     assert ours.speed_up == base.reached.virtual_seconds / ours.reached.virtual_seconds
     assert (ours.same_rounds, ours.common_rounds) == (2, 2)
-    assert compare([long]).accuracy == best[1]
-    assert [row.reached for row in compare([short, long], 1.0).runs] == [None, None]
+    assert compare([long]).target.value == best[1]
+    unreached = Target.parse("accuracy>=1")
+    assert [row.reached for row in compare([short, long], unreached).runs] == [None, None]
 
 
 def test_a_run_that_was_never_tested_does_not_change_what_the_others_are_compared_at(tmp_path):
@@ -79,7 +106,7 @@ def test_a_run_that_was_never_tested_does_not_change_what_the_others_are_compare
     begun = write_run(tmp_path / "begun", rounds=1)
     (begun / "metrics.jsonl").unlink()
     found = compare([read_run(begun), tested])
-    assert found.accuracy == tested.lines[-1].accuracy
+    assert found.target.value == tested.lines[-1].accuracy
     assert (found.runs[0].reached, found.runs[1].speed_up) == (None, None)
 
 

@@ -468,7 +468,28 @@ def test_a_report_shows_the_numbers_of_the_summary_and_what_is_damaged(page, tmp
     assert cells[1:3] == ["exact", "5"]
     assert cells[5] == f"{reached.virtual_seconds:.3g} s"
     assert cells[7:] == [cards[4], "1"]
-    assert f"Time to {found.accuracy * 100:.1f} %" in page.inner_text("#compared thead")
+    assert f"Time to {found.target.value * 100:.1f} %" in page.inner_text("#compared thead")
+
+
+def test_a_report_of_a_regression_shows_its_loss_and_metrics_and_no_accuracy(page, tmp_path):
+    run = write_run(tmp_path / "run", rounds=3)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    best = {"metric": "mae", "better": "min", "round": 3, "value": 0.25}
+    told = [
+        line | {"accuracy": None, "metrics": {"mae": 1 / (line["round"] + 1)}, "best": best} for line in lines
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
+    target = tmp_path / "report.html"
+    assert CliRunner().invoke(app, ["report", str(run), "--out", str(target)]).exit_code == 0
+    page.goto(target.as_uri())
+    cards = page.eval_on_selector_all(".card", "all => all.map(one => one.innerText)")
+    assert cards[0].split("\n") == ["0.25", "mae"]
+    assert any(card.split("\n") == ["3", "round of the best model"] for card in cards)
+    assert page.locator("#mae svg").count() == 1
+    assert page.locator("#test_loss svg").count() == 1
+    shown = page.inner_text("body")
+    assert "Test loss" in shown
+    assert "accuracy" not in shown.lower()
 
 
 def test_two_runs_are_chosen_compared_and_a_growing_one_is_followed(page, server, runs_folder):

@@ -89,14 +89,14 @@ def _labels(paths: list[Path]) -> list[str]:
 
 def _last(lines: "Sequence[Record]", name: str) -> str:
     """The last that a run had of what runs are compared by."""
-    from cutwater.federate.record import value_text
+    from cutwater.federate.told_scores import value_text
 
     values = [value for line in lines if (value := line.value(name)) is not None]
     return value_text(name, values[-1]) if values else "-"
 
 
 def _show(labels: list[str], found: "Comparison") -> None:
-    from cutwater.federate.record import score_name, value_text
+    from cutwater.federate.told_scores import score_name, value_text
     from cutwater.scenario.goal import TAKEN
 
     shown = found.target.goal.metric if found.target else "test_loss"

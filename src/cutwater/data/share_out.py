@@ -49,8 +49,7 @@ class _Task(NamedTuple):
     def classes(self) -> NDArray[np.int64]:
         if self.labels is None:
             raise DataError(
-                f"partition {self.method!r} needs labels that are classes, which this source does not have: use "
-                f"{_other()}"
+                f"partition {self.method!r} needs labels that are classes, which it lacks: use {_other()}"
             )
         largest = int(self.labels.max(initial=0))
         if largest >= _MOST_CLASSES:
@@ -126,8 +125,8 @@ def _given_sizes(available: int, clients: Sequence[str], samples: Sequence[int],
     if sum(sizes) > available and not scale:
         raise DataError(
             f"the clients have {sum(sizes):,} samples together, but the source has {available:,}; "
-            f"lower samples, or set {by_file('scale = true in [data]', 'DataSettings(scale=True)')} to shrink "
-            "them in proportion"
+            f"lower samples, or set {by_file('scale = true in [data]', 'DataSettings(scale=True)')} to "
+            "shrink them in proportion"
         )
     return _shrunk(sizes, available)
 

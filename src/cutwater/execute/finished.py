@@ -1,5 +1,6 @@
 """What is done with a model that a run has kept: evaluated, used, and handed on."""
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from cutwater.base.errors import CutwaterError, DataError, FileFormatError, RunError
+from cutwater.base.errors import CutwaterError, DataError, RunError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside, told
@@ -103,7 +104,7 @@ def export(
     study: Study | None = None,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a model to a file: its weights by the model's own names (safetensors) or, with its study, a program.
+    """Write a model to a file: its weights by its own names (safetensors) or, with its study, a program.
 
     The weights are what ``load_state_dict(strict=True)`` of the model takes; the program is torch.export's,
     which needs neither the model's code nor this package.
@@ -117,13 +118,8 @@ def export(
         model = study.model.module
         model.load_state_dict(weights, strict=True)
         study.model.restart()
-        program = _exported(model.eval(), inputs)
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        torch.export.save(program, target)
-    except OSError as error:
-        raise FileFormatError(f"{path} can't be written: {error.strerror or error}") from error
+        # The program shares the model's tensors, so it is written while these are the weights.
+        _save(_exported(model.eval(), inputs), Path(path))
 
 
 def check_fits(study: Study, weights: Mapping[str, Tensor]) -> None:
@@ -147,6 +143,12 @@ def _exported(model: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.Expo
         ) from error
 
 
+def _save(program: torch.export.ExportedProgram, path: Path) -> None:
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    write_atomically(path, content.getvalue())
+
+
 def _test_set(study: Study) -> Sequence[Batch]:
     if study.data.test is None:
         raise DataError(f"{study.data.name!r} has no test set: name the inputs")
@@ -164,13 +166,16 @@ def _batches(study: Study, inputs: Sequence[NDArray[Any]]) -> list[Batch]:
     device, like = study.train.device, study.data.train
     if isinstance(like, ArraySamples):
         raw = ArraySamples(inputs[0], np.zeros(count, np.int64), like.mean, like.std)
-        return [
-            raw.batch(np.arange(k, min(k + TEST_BATCH, count)), device) for k in range(0, count, TEST_BATCH)
-        ]
+        places = (np.arange(start, min(start + TEST_BATCH, count)) for start in range(0, count, TEST_BATCH))
+        return [raw.batch(some, device) for some in places]
     kinds = [one.dtype for one in study.two_samples().inputs]
     tensors = [torch.from_numpy(one).to(device, kind) for one, kind in zip(inputs, kinds, strict=True)]
-    parts = zip(*(one.split(TEST_BATCH) for one in tensors), strict=True)
-    return [Batch(tuple(part), torch.zeros(len(part[0]))) for part in parts]
+    return [_slice(tensors, start) for start in range(0, count, TEST_BATCH)]
+
+
+def _slice(tensors: Sequence[Tensor], start: int) -> Batch:
+    inputs = tuple(one[start : start + TEST_BATCH] for one in tensors)
+    return Batch(inputs, torch.zeros(len(inputs[0])))
 
 
 def _output(model: nn.Module, batch: Batch) -> NDArray[Any]:

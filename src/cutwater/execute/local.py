@@ -109,8 +109,9 @@ def run(
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
 
     Callbacks see each round after it is safe on disk, and one that returns False ends the run; ``watch`` sees
-    each session, ``say`` is told what a person should know. What is returned holds the trained weights and a line for each round of this call. ``workers`` may
-    be None for as many as make sense here. The model is left as it was.
+    each session, ``say`` is told what a person should know. What is returned holds the
+    trained weights and a line for each round of this call. ``workers`` may be None for as many as make sense
+    here. The model is left as it was.
     """
     if callable(callbacks):
         raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")

@@ -15,10 +15,11 @@ from cutwater.federate.aggregators import BadUpdate, Collection
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
 from cutwater.federate.measured import RoundMeasured
-from cutwater.federate.record import Best, ClientRound, Record
+from cutwater.federate.record import ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, plan_round, unplanned
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested, best_so_far, out_of_patience
+from cutwater.federate.told_scores import Best
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import State

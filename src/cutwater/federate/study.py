@@ -70,6 +70,8 @@ class Study:
     wires: Wires = field(default_factory=Wires)
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
+    scores_local_tests: bool = True
+    """Whether the model is scored on what clients hold back, where they do."""
     source: str | None = None
     """The scenario file that it was made from, if it was."""
 
@@ -97,9 +99,9 @@ class Study:
 
         ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
         of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
-        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of those by name will do; ``profile`` says
-        what each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a
-        cut (by default as they are).
+        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of
+        those by name will do; ``profile`` says what each cut costs (by default counted exactly); ``wires``
+        how smashed data and gradients may cross a cut (by default as they are).
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
         planner_for(planner, planner_options or {})
@@ -228,7 +230,8 @@ class Study:
 
     def test(self) -> TestBatches:
         """The test set in mini-batches, then those of every client that holds samples back."""
-        return TestBatches(self.data, self.train.device, self.partition)
+        held = self.partition if self.scores_local_tests else None
+        return TestBatches(self.data, self.train.device, held)
 
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""

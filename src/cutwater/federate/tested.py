@@ -1,4 +1,4 @@
-"""What the scores of a round say: of the test set, of the clients' own tests, and whether it is the best yet."""
+"""What the scores of a round say: of the test set, of clients' own tests, and whether it is the best yet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,8 +6,8 @@ from itertools import groupby
 
 from cutwater.base.errors import EngineError
 from cutwater.data.test_batches import TEST_SET
-from cutwater.federate.record import Best, Spread
 from cutwater.federate.study import Study
+from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal
 from cutwater.train.scores import Score, Scored
 
@@ -23,7 +23,9 @@ class Tested:
 
     @classmethod
     def of(cls, study: Study, scores: Sequence[Score]) -> "Tested":
-        """From the scores of all mini-batches of ``study.test()``, in their order."""
+        """From the scores of all mini-batches of ``study.test()``, in order; none where it was not evaluated."""
+        if not scores:
+            return cls()
         owners = study.test().owners
         if len(owners) != len(scores):
             raise EngineError(

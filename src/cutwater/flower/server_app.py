@@ -13,8 +13,9 @@ from flwr.serverapp import Grid, ServerApp
 from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.federate.loop import Round, TrainedRun, train
-from cutwater.federate.record import Record, score_text
+from cutwater.federate.record import Record
 from cutwater.federate.study import Study
+from cutwater.federate.told_scores import score_text
 from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import identity, study_for

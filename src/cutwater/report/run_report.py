@@ -13,6 +13,7 @@ from cutwater.base.errors import RunError
 from cutwater.base.schema import table
 from cutwater.base.text import shown
 from cutwater.federate.record import ClientRound, KeptRound, Record
+from cutwater.federate.told_scores import score_text
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
@@ -64,10 +65,18 @@ def list_entry(name: str, folder: Folder) -> Json:
     try:
         run = read_run(folder)
         about = {"planner": run.info.planner, "engine": run.info.engine, **summary(run.lines).to_json()}
+        score = _last_score(run.lines)
     except RunError:
-        about = {"planner": "", "engine": "", **summary(()).to_json()}
+        about, score = {"planner": "", "engine": "", **summary(()).to_json()}, None
     written, _ = folder.stamp(layout.METRICS)
-    return {"name": name, "written": written / 1e9, **about}
+    return {"name": name, "written": written / 1e9, "score": score, **about}
+
+
+def _last_score(lines: Sequence[Record]) -> str | None:
+    """The last of what runs are told apart by, for people."""
+    metric = main_goal([lines]).metric
+    values = [value for line in lines if (value := line.value(metric)) is not None]
+    return score_text(metric, values[-1]) if values else None
 
 
 def _run_data(name: str, row: Compared, budget: int) -> Json:

@@ -11,8 +11,8 @@ from cutwater.base.jsonfile import check_document, document, read_json, write_at
 from cutwater.base.schema import read, table
 from cutwater.base.speech import by_command
 from cutwater.federate.loop import Progress, Round, start
-from cutwater.federate.record import Best
 from cutwater.federate.study import Study
+from cutwater.federate.told_scores import Best
 from cutwater.runs import checkpoint, layout, metrics
 from cutwater.runs.info import Info
 

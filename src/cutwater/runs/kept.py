@@ -10,7 +10,7 @@ from torch import Tensor
 from cutwater.base.errors import RunError
 from cutwater.base.schema import read
 from cutwater.base.speech import by_file
-from cutwater.federate.record import Best
+from cutwater.federate.told_scores import Best
 from cutwater.runs import checkpoint, layout
 
 
@@ -40,7 +40,5 @@ def load_run(folder: str | os.PathLike[str], *, best: bool = False) -> KeptModel
         return KeptModel(found.round, found.weights, None if told is None else read(Best, told))
     newest = checkpoint.load_newest(checkpoints)
     if newest is None:
-        raise RunError(
-            f"{folder} holds no checkpoint: name a folder that a run was kept in, and in which a round is done"
-        )
+        raise RunError(f"{folder} holds no checkpoint: name the folder of a run of which a round is done")
     return KeptModel(newest.checkpoint.round, newest.checkpoint.weights, notes=newest.notes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import RunError, ScenarioError
-from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole
+from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole, quote
 from cutwater.base.schema import Told, called, check, described
 from cutwater.base.usercode import find, told
 from cutwater.data.download import Say, quiet
@@ -46,7 +46,7 @@ class DataSettings:
         str,
         Choice(SOURCES, own=True),
         "`digits` (1,797 real 8×8 digits, embedded), `mnist`, `fashion-mnist`, `cifar10`, or your own "
-        "function as `package.module:function`, which returns (train, test) datasets, or a training set alone",
+        "function as `package.module:function`, which returns (train, test) datasets or a training set alone",
     ] = "digits"
     partition: Annotated[
         str,
@@ -216,8 +216,9 @@ class TrainSettings:
     ] = None
 
     def __post_init__(self) -> None:
-        check(self)
         where = called(self)
+        self._refuse_code(where)
+        check(self)
         if self.clients_per_round is not None and self.quorum > self.clients_per_round:
             raise ScenarioError(
                 f"{where} quorum is {self.quorum}, but must be at most clients_per_round "
@@ -232,6 +233,20 @@ class TrainSettings:
             raise ScenarioError(
                 f"{where} gamma is {self.gamma}, but must be so small that the learning rate stays at most "
                 f"{_LARGEST_RATE} in all {self.rounds} rounds"
+            )
+
+    def _refuse_code(self, where: str) -> None:
+        """Loss and metrics are named here; of functions themselves, the study is told."""
+        given: Any = self.metrics
+        held = list(given.values()) if isinstance(given, Mapping) else given
+        if callable(self.loss):
+            raise ScenarioError(
+                f"{where} loss is {self.loss!r}, but must be a name: give the function to Study.of(loss=...)"
+            )
+        if isinstance(given, Mapping) or (isinstance(held, list | tuple) and any(map(callable, held))):
+            raise ScenarioError(
+                f"{where} metrics is {quote(given)}, but must be a list of names: give functions and objects "
+                "to Study.of(metrics={name: function})"
             )
 
     def learning_rate(self, round_: int) -> float:

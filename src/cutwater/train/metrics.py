@@ -56,14 +56,14 @@ class Measuring:
     def batch(self, output: Any, labels: Tensor) -> dict[str, Part]:
         """What a mini-batch adds to each metric that is a mean."""
         for metric in self._whole:
-            _tried(metric, lambda one=metric: one.measure.update(output, labels))
+            _tried(metric, metric.measure.update, output, labels)
         count = len(labels)
-        values = {m.name: _tried(m, lambda one=m: _number(one.measure(output, labels))) for m in self._each}
+        values = {one.name: _tried(one, _measured, one.measure, output, labels) for one in self._each}
         return {name: (value * count, float(count)) for name, value in values.items()}
 
     def end(self) -> dict[str, Part]:
         """What the metrics that saw the whole set come to."""
-        found = {m.name: _tried(m, lambda one=m: _number(one.measure.compute())) for m in self._whole}
+        found = {one.name: _tried(one, _measured, one.measure.compute) for one in self._whole}
         self._reset()
         return {name: (value, 1.0) for name, value in found.items()}
 
@@ -130,9 +130,9 @@ def placed(metrics: Sequence[Metric], device: str) -> tuple[Metric, ...]:
     return tuple(metrics)
 
 
-def _tried(metric: Metric, do: Callable[[], Any]) -> Any:
+def _tried(metric: Metric, do: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return do()
+        return do(*arguments)
     except Exception as error:  # whatever a user's metric does
         raise RunError(
             f"metric {metric.name!r} failed ({told(error)}): it takes the model's outputs and the labels of "
@@ -140,7 +140,8 @@ def _tried(metric: Metric, do: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _number(value: Any) -> float:
+def _measured(measure: Callable[..., Any], *arguments: Any) -> float:
+    value = measure(*arguments)
     if isinstance(value, Tensor) and value.numel() != 1:
         raise TypeError(f"it gave a tensor of shape {list(value.shape)}")
     return float(value)
@@ -148,7 +149,7 @@ def _number(value: Any) -> float:
 
 def _apart(output: Any, labels: Tensor) -> Tensor:
     """Output less label, number by number: N outputs in a column are those of N labels."""
-    found = getattr(output, "logits", output)
+    found: Tensor = getattr(output, "logits", output)
     if found.numel() != labels.numel():
         raise ValueError(f"there are {found.numel()} outputs for {labels.numel()} labels")
     return found.reshape(labels.shape).double() - labels.double()

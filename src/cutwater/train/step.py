@@ -11,11 +11,10 @@ update once, after the last. Whether all parts are on their way at once (overlap
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, signature
 from typing import Any, Protocol
 
 import torch
@@ -23,9 +22,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.base.errors import RunError
-from cutwater.base.usercode import find
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.plan.session import part_sizes
+from cutwater.train.optimizers import at_own_rate, find_optimizer, takes_rate
 
 Loss = Callable[[Any, Tensor], Tensor]
 """(model output, labels) → mean loss of the mini-batch."""
@@ -272,8 +271,8 @@ def optimizer_factory(
     every element of the gradients, which means the same at every cut; the global norm would need the
     gradients of both sides at once.
     """
-    found = _find_optimizer(named)
-    make = partial(found, lr=lr, **options) if _takes_rate(found) else _at_own_rate(found, factor, options)
+    found = find_optimizer(named)
+    make = partial(found, lr=lr, **options) if takes_rate(found) else at_own_rate(found, factor, options)
     try:
         made = make([nn.Parameter(torch.zeros(1, 1))])
     except (TypeError, ValueError) as error:
@@ -290,65 +289,6 @@ def optimizer_factory(
         return optimizer
 
     return build
-
-
-def _find_optimizer(named: str | Callable[..., Any]) -> Callable[..., Any]:
-    if isinstance(named, str):
-        return _own_optimizer(named) if ":" in named else _torchs_optimizer(named)
-    reason = _NOT_SEPARABLE.get(getattr(named, "__name__", "").lower())
-    if reason and _is_optimizer(named):
-        raise RunError(f"optimizer {named!r} can't be used: {reason}")
-    return named
-
-
-def _takes_rate(make: Callable[..., Any]) -> bool:
-    try:
-        taken = signature(make).parameters.values()
-    except (TypeError, ValueError):  # of what is written in C, say
-        return True
-    return any(one.name == "lr" or one.kind is Parameter.VAR_KEYWORD for one in taken) and not (
-        isinstance(make, partial) and "lr" in make.keywords
-    )
-
-
-def _at_own_rate(make: Callable[..., Any], factor: float, options: Mapping[str, Any]) -> Callable[..., Any]:
-    def build(parameters: list[nn.Parameter]) -> Any:
-        optimizer = make(parameters, **options)
-        for group in getattr(optimizer, "param_groups", ()):
-            group["lr"] = group["lr"] * factor
-        return optimizer
-
-    return build
-
-
-def _torchs_optimizer(name: str) -> Callable[..., Optimizer]:
-    known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
-    if name.lower() in _NOT_SEPARABLE:
-        raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
-    if name.lower() not in known:
-        raise RunError(
-            f"optimizer {name!r} is unknown: use one of {', '.join(sorted(known))}, or your own as "
-            "package.module:Class"
-        )
-    make: Callable[..., Optimizer] = known[name.lower()]
-    return make
-
-
-def _own_optimizer(name: str) -> Callable[..., Optimizer]:
-    found = find(name, "optimizer", RunError)
-    if not _is_optimizer(found):
-        raise RunError(f"optimizer {name!r} is {found!r}, but must be a class of torch.optim.Optimizer")
-    return found
-
-
-_NOT_SEPARABLE = {
-    "lbfgs": "its line search needs the loss and the gradients of both sides at once; use sgd or adam",
-    "sparseadam": "it takes sparse gradients only; use adam",
-}
-
-
-def _is_optimizer(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
 
 
 def _gradient(tensor: Tensor) -> Tensor:

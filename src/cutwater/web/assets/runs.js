@@ -36,13 +36,13 @@
       el("a", { href: address([run.name]), text: run.name === "." ? folder : run.name }),
       run.planner || "–",
       format.count(run.rounds),
-      CW.orDash(run.accuracy, format.accuracy),
+      run.score ?? "–",
       run.rounds ? format.duration(run.virtual_seconds) : "–",
       CW.orDash(run.plan_error?.mean, format.percent),
       format.count(run.lost),
       ago(run.written),
     ];
-    const heads = ["", "Run", "Planner", "Rounds", "Accuracy", "Training time", "Plan's error", "Lost", "Last round"];
+    const heads = ["", "Run", "Planner", "Rounds", "Score", "Training time", "Plan's error", "Lost", "Last round"];
     const none = folder
       ? "No run here yet: cutwater train SCENARIO --run DIR makes one."
       : "Start cutwater web with --runs DIR to see runs here.";
