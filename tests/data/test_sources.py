@@ -217,11 +217,18 @@ def test_fashion_mnist_is_read_from_local_files(tmp_path):
 
 
 def test_mnist_in_place_of_fashion_mnist_is_noticed_and_passed_over(tmp_path, mnist_folder, monkeypatch):
+    monkeypatch.setattr(sources, "_PACKAGED", tmp_path / "none")
     monkeypatch.setenv("CUTWATER_DATA", str(mnist_folder))
     with pytest.raises(DataError, match="holds mnist, but fashion-mnist was asked for"):
         load("fashion-mnist")
     write_idx(tmp_path / "own")
     assert len(load("fashion-mnist", folder=tmp_path / "own").train) == 20
+
+
+def test_what_debian_packages_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_PACKAGED", tmp_path)
+    write_idx(tmp_path / "fashion-mnist")
+    assert len(load("fashion-mnist").train) == 20
 
 
 def test_cifar10_is_read_from_its_binary_version(tmp_path):
@@ -242,7 +249,8 @@ def test_the_pickled_version_of_cifar10_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "file"), [("fashion-mnist", IDX[3]), ("cifar10", CIFAR[5])])
-def test_missing_files_are_named_with_where_they_may_be(tmp_path, name, file):
+def test_missing_files_are_named_with_where_they_may_be(tmp_path, name, file, monkeypatch):
+    monkeypatch.setattr(sources, "_PACKAGED", tmp_path / "none")
     with pytest.raises(DataError) as caught:
         load(name, folder=tmp_path)
     assert all(word in str(caught.value) for word in (file, str(tmp_path), "CUTWATER_DATA"))

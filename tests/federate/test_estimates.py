@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -116,9 +116,15 @@ def test_a_scenario_that_is_twenty_times_off_is_corrected_in_two_rounds_and_one_
 
 
 def test_every_number_of_a_client_is_believed_by_itself():
-    real = Condition(SAID.compute * 20, math.nan, SAID.down / 20)
+    real = Condition(SAID.compute * 20, math.nan, SAID.down / 20, 0.04)
     found = believed(Estimates("average", 0.3), real, real)
-    assert astuple(found) == pytest.approx((real.compute, SAID.up, real.down))
+    assert astuple(found) == pytest.approx((real.compute, SAID.up, real.down, real.rtt))
+
+
+def test_a_round_trip_that_nobody_spoke_of_is_believed_when_it_is_seen_and_then_follows():
+    near, far = replace(SAID, rtt=0.02), replace(SAID, rtt=0.04)
+    assert believed(Estimates("average", 0.5), near).rtt == 0.02
+    assert 0.02 < believed(Estimates("average", 0.5), near, far).rtt < 0.04
 
 
 def test_clients_are_believed_one_by_one():

@@ -153,7 +153,7 @@ def study(parts, wires, **session):
 def test_a_run_in_parts_is_fedavgs_in_parts(parts, session):
     torch.manual_seed(3)
     made = study(parts, Wires(up="lossless", down="fp32"), **session)
-    for check in verify(made, LocalTrainer(made.job(), (), 1), 2):
+    for check in verify(made, LocalTrainer(made.job(), made.test(), 1), 2):
         assert check.agrees, check.differs
     schedules = {client.schedule for client in run(made)[0].outcome.plan.clients if client.mode == "split"}
     assert schedules == {"overlapped"}
@@ -183,5 +183,7 @@ def test_the_clock_counts_overlap_and_round_trips():
 
 
 def test_more_parts_than_samples_are_refused_in_one_sentence():
-    with pytest.raises(PlanError, match="micro_batches is 9, but the session's mini-batches have 8 samples"):
+    with pytest.raises(
+        PlanError, match="micro_batches is 9, but the mini-batches of the session have 8 samples"
+    ):
         cutwater.Session(steps=1, batch_size=8, micro_batches=9)

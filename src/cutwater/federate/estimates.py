@@ -100,8 +100,10 @@ class Estimates:
         return replace(self, seen={**self.seen, **news})
 
     def _updated(self, client: Client, observed: Condition) -> tuple[Estimate, ...]:
-        before = self.seen.get(client.name) or tuple(map(Estimate.said, astuple(Condition.of(client))))
-        pairs = zip(before, astuple(observed), strict=True)
+        said = tuple(map(Estimate.said, astuple(Condition.of(client))))
+        seen = self.seen.get(client.name, ())
+        # A checkpoint of a release that knew of fewer numbers has no word on the last ones.
+        pairs = zip((*seen, *said[len(seen) :]), astuple(observed), strict=True)
         if self.kind == "last":
             return tuple(Estimate(now) if _can_be(now) else was for was, now in pairs)
         return tuple(was.after(now, self.smoothing) for was, now in pairs)
