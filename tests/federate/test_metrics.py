@@ -94,6 +94,31 @@ def test_an_object_is_left_without_what_it_saw():
     assert median.resets >= 4
 
 
+class Count(nn.Module):
+    """A module with a tensor for its state, as torchmetrics' are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def reset(self):
+        self.seen = torch.zeros_like(self.seen).clone()
+
+    def update(self, outputs, labels):
+        self.seen += outputs.argmax(dim=1).eq(labels).sum()
+
+    def compute(self):
+        return self.seen
+
+
+def test_a_module_with_state_counts_and_is_its_authors_again_afterwards():
+    count = Count()
+    (after,) = run(small_study(train={"rounds": 1}, metrics={"right": count}))
+    assert after.record.metrics["right"] == round(after.record.accuracy * 60)
+    count.update(torch.eye(3), torch.arange(3))  # in place, which tensors of inference mode would refuse
+    assert count.compute() == 3
+
+
 def test_built_in_errors_of_a_regression_are_those_of_torch():
     study = small_study(
         model=regressor(),

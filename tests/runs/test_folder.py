@@ -93,7 +93,9 @@ def test_resuming_a_finished_run_does_nothing(study, whole):
 
 def test_resume_of_an_empty_folder_begins(study, tmp_path):
     (tmp_path / "new").mkdir()
-    assert len(run(study, tmp_path / "new", resume=True)) == 4
+    said = []
+    assert len(run(study, tmp_path / "new", resume=True, say=said.append)) == 4
+    assert said == [f"{tmp_path / 'new'} holds no round yet: the run begins with the first"]
 
 
 def test_resume_of_a_folder_that_does_not_exist_is_a_mistake_in_its_name(study, tmp_path):

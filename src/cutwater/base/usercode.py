@@ -57,7 +57,7 @@ def _check_is_the_one(name: str, what: str, module: str, refused: type[CutwaterE
     top = module.partition(".")[0]
     held = getattr(sys.modules.get(top), "__file__", None)
     meant = next((file for place in _beside if (file := Path(place, f"{top}.py")).is_file()), None)
-    if held is not None and meant is not None and not os.path.samefile(held, meant):
+    if held and meant and os.path.exists(held) and not os.path.samefile(held, meant):
         raise refused(
             f"{what} {name!r} is meant to be in {meant}, but {top} was imported from {held} before: give "
             "one of them another name, or use a process for each"

@@ -23,7 +23,7 @@ class Tested:
 
     @classmethod
     def of(cls, study: Study, scores: Sequence[Score]) -> "Tested":
-        """From the scores of all mini-batches of ``study.test()``, in order; none where none was tested."""
+        """From the scores of all mini-batches of ``study.test()``, in order; nothing of no scores."""
         if not scores:
             return cls()
         owners = study.test().owners

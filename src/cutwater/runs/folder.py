@@ -151,6 +151,8 @@ def begin(
         raise
     for note in notes:
         say(note)
+    if resume and must_exist and not progress.round:
+        say(f"{path} holds no round yet: the run begins with the first")
     return folder, progress
 
 

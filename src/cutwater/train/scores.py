@@ -77,7 +77,9 @@ def evaluate_sets(
     job.model.restart()
     model, _ = job.split(len(job.model))
     model.eval()
-    with torch.inference_mode():
+    # What a metric's object holds afterwards is its author's to use, which tensors of inference mode are not.
+    kept = any(metric.keeps_state for metric in job.metrics)
+    with torch.no_grad() if kept else torch.inference_mode():
         return [one for places in sets for one in _one_set(job, model, batches, places)]
 
 
