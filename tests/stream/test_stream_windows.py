@@ -14,6 +14,7 @@ from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, in_a_thread,
 from torch import Tensor
 
 from cutwater.base.errors import EngineError, RunError
+from cutwater.codec import Size
 from cutwater.stream import connection
 from cutwater.stream.call_end import LostError
 from cutwater.stream.exactly_once import HostedSession
@@ -333,12 +334,8 @@ class Strict:
 
     name, lossless, at_most = "strict", False, False
 
-    class Sized(tuple[int, int]):
-        def bits(self, samples: int) -> int:
-            return self[0] * samples + self[1]
-
-    def size(self, shape: tuple[int, ...]) -> Any:
-        return self.Sized((16 * int(np.prod(shape)), 32))
+    def size(self, shape: tuple[int, ...]) -> Size:
+        return Size(16 * int(np.prod(shape)), 32)
 
     def encode(self, values: Any, seed: int) -> Any:
         if not np.isfinite(values).all():
