@@ -38,7 +38,7 @@ def test_no_other_source_is_ever_replaced(monkeypatch, tmp_path):
     monkeypatch.delenv("CUTWATER_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DataError):
-        load_data("fashion-mnist", mirrors=())
+        load_data("cifar10", mirrors=())
 
 
 def test_real_mnist_is_shared_out_to_the_thirty_as_the_file_says(monkeypatch, mnist_folder):
@@ -107,4 +107,4 @@ def test_the_committed_curve_is_a_training_of_the_full_settings_and_says_how_far
     assert all(0 <= accuracy <= 1 for accuracy in curve.accuracy)
     assert f"{curve.done} of {ITEM.full.rounds} rounds" in curve.sentence(ITEM.full.rounds)
     (claim,) = curve.claims(ITEM.full.rounds)
-    assert claim.holds == (max(curve.accuracy) >= 0.85)
+    assert claim.holds == (max(curve.accuracy) >= 0.9)

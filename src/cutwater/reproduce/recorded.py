@@ -15,6 +15,8 @@ from cutwater.reproduce.item import Claim
 FORMAT = "cutwater.recorded"
 VERSION = 1
 HOME = Path(__file__).with_name("recorded.json")
+CLAIMED = 0.9
+"""The accuracy that the paper's curve approaches."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,20 @@ class Recorded:
 
     def claims(self, rounds: int) -> list[Claim]:
         """What the paper says of EfficientNetV2's accuracy."""
+        reached = next((r for r, a in zip(self.rounds, self.accuracy, strict=True) if a >= CLAIMED), None)
         far = "" if self.is_whole(rounds) else f" {self.done} of {rounds} rounds are too few to tell."
+        if reached is not None:
+            far = (
+                f" It is there after {reached} rounds already: residual blocks start as identities, without "
+                "which SGD does not learn this model at all."
+            )
         return [
             Claim(
                 claim=f"EfficientNetV2 approaches 0.90 after {rounds} rounds",
                 paper="0.90",
                 ours=f"{self.accuracy[-1]:.3f} after {self.rounds[-1]} rounds (best "
                 f"{max(self.accuracy):.3f})",
-                holds=max(self.accuracy) >= 0.85,
+                holds=max(self.accuracy) >= CLAIMED,
                 why=f"One recorded training (seed {self.seed}, SGD with a learning rate of {self.lr:g}, "
                 f"which the paper does not give), as far as it was run.{far}",
             )
