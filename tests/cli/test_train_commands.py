@@ -219,7 +219,7 @@ def test_verify_exits_with_1_where_bits_differ(cutwater, tmp_path, monkeypatch):
     code, out, _ = cutwater("verify", path, "--rounds", "1", "--workers", "1")
     assert code == 1
     assert "DIFFER" in out
-    assert "than FedAvg" in out
+    assert "than fedavg" in out
 
 
 FORGETFUL = '''
@@ -294,7 +294,7 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
         ({"train": "learning_rate = 0.1"}, "[train] has an unknown key 'learning_rate'"),
         ({"train": 'rounds = "many"'}, "[train] rounds is 'many', but must be a whole number"),
         ({"session": "batch_size = 999"}, "batch_size is 999, but client 'c1' has"),
-        ({"data": 'source = "fashion-mnist"'}, "fashion-mnist needs the files train-images-idx3-ubyte.gz"),
+        ({"data": 'source = "cifar10"'}, "cifar10 needs the files data_batch_1.bin"),
         ({"data": 'source = "mnist"\nmirrors = []'}, "put train-images-idx3-ubyte.gz"),
         ({"data": 'source = "digist"'}, "did you mean 'digits'"),
         ({"model": "classes = 9"}, "the model tells 9 classes apart, but 'digits' has 10"),

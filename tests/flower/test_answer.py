@@ -86,7 +86,7 @@ def test_a_node_whose_own_data_is_not_what_the_scenario_counts_on_is_left_out(tm
         for name, function in {"watch": "failing", "phone": "load", "tablet": "none"}.items()
     }
     (step,) = served(replaced(given, **nodes), "r1", given)
-    assert "can't load the data of client 'watch' (OSError: no disk)" in step.record.lost["watch"]
+    assert "can't load the data of client 'watch' (OSError: no disk, at " in step.record.lost["watch"]
     assert "returned 7 samples" in step.record.lost["phone"]
     assert "can't be imported" in step.record.lost["tablet"]
 

@@ -82,10 +82,10 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
     from cutwater.plan.busy import Busy
 
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
-    table.add_column("Waits for")
+    table.add_column("Waits for", no_wrap=True)
     crossing = len(plan.options) > 1 or plan.options[0] != Wire()
     if crossing:
-        table.add_column("Wire")
+        table.add_column("Wire", no_wrap=True)
     for row in rows:
         split, busy = row.mode == "split", Busy.of(row.phases)
         table.add_row(
