@@ -100,10 +100,11 @@ class Processes:
         return (self.logs / f"{name}.log").read_text(errors="replace")
 
     def said(self, name: str, about: str = "") -> str:
-        """The last line of a process's log, or the last that has something in it; for complaints."""
+        """The last line of a process's log that has something in it, or names an error; else its last."""
         with contextlib.suppress(OSError):
             lines = self.log(name).strip().splitlines()
-            wanted = [line for line in lines if about in line] or lines
+            wanted = [line for line in lines if about in line] or [line for line in lines if "Error" in line]
+            wanted = wanted or lines
             return f"it said last: {wanted[-1].strip()[:300]}" if wanted else "it said nothing"
         return "it left no log"
 
