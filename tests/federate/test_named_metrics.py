@@ -173,7 +173,7 @@ def test_a_metric_that_fails_is_named_with_file_and_line_before_the_first_round(
         raise ValueError("no threshold")
 
     with pytest.raises(
-        RunError, match=r"metric 'f1' failed \(ValueError: no threshold, at .*test_metrics.py:\d+\)"
+        RunError, match=r"metric 'f1' failed \(ValueError: no threshold, at .*test_named_metrics.py:\d+\)"
     ):
         small_study(metrics={"f1": broken})
 
