@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from plan_cases import alone, make_profile, need, network_like, problems, random_problem
 
 from cutwater.base.errors import PlanError
-from cutwater.plan import exact as exact_module
 from cutwater.plan import kernel
+from cutwater.plan import optimum as optimum_module
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
-from cutwater.plan.tables import NOT_SEEN, ClientTables, CutTables, without_server
+from cutwater.plan.tables import NOT_SEEN, ROWS, ClientTables, CutTables, without_server
 
 LEFTOVER = pytest.mark.parametrize("leftover", ["lexicographic", "none"])
 
@@ -127,7 +127,7 @@ def test_looking_only_at_clients_that_may_need_the_server_changes_nothing(proble
     """What large fleets get: a bound from the slowest few says whom to look at."""
     everyone = exact(problem, leftover=leftover)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_module, "MANY", 1)
+        patch.setattr(optimum_module, "MANY", 1)
         few = exact(problem, leftover=leftover)
     assert few.latencies == pytest.approx(everyone.latencies, rel=1e-9)
     assert few.lower_bound == pytest.approx(everyone.lower_bound, rel=1e-9)
@@ -137,9 +137,9 @@ def test_looking_only_at_clients_that_may_need_the_server_changes_nothing(proble
 @pytest.mark.parametrize("per_client", [1e6, 3e9, 300e9, 1e13])
 def test_a_large_fleet_is_planned_like_a_small_one(monkeypatch, per_client):
     rng = np.random.default_rng(5)
-    problem = random_problem(rng, network_like(), exact_module.MANY + 1, per_client=per_client)
+    problem = random_problem(rng, network_like(), optimum_module.MANY + 1, per_client=per_client)
     plan = exact(problem)
-    monkeypatch.setattr(exact_module, "MANY", 10**9)
+    monkeypatch.setattr(optimum_module, "MANY", 10**9)
     assert plan.latencies == pytest.approx(exact(problem).latencies, rel=1e-9)
     assert plan.gap <= 1e-9
 
@@ -264,7 +264,7 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     source = Path(kernel.__file__).read_text()
     nowhere = {"__name__": "cutwater.plan.kernel"}
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
-    weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 30).reshape(10, 3)
+    weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 33).reshape(ROWS, 3)
     arguments = (90.0, weight, scaled, scaled, 3, np.array(NOT_SEEN), np.empty(3))
     wanted = kernel._need(*arguments)
     assert 0 < wanted < np.inf

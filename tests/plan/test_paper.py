@@ -1,5 +1,6 @@
 """The numbers of the paper, from the real profile of its model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,13 @@ def test_its_best_cut_is_10_at_407_s(client):
     assert seconds[10] == pytest.approx(437, abs=0.5)
     plan = solve(client)
     assert (plan.cuts[0], plan.latency) == (10, pytest.approx(407, abs=0.5))
+
+
+def test_with_labels_at_home_the_ten_take_465_s(ten):
+    plan = solve(ten.replace(session=replace(ten.session, labels="stay")))
+    assert plan.latency == pytest.approx(465, abs=0.5)
+    assert plan.gap < 1e-9
+    assert [(client.cut, client.second_cut) for client in plan.clients[6:]] == [(15, 58)] * 3 + [(5, 58)]
 
 
 def test_the_regression_cuts_it_at_11(client):

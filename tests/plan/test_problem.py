@@ -200,10 +200,10 @@ def test_tied_weights_that_leave_no_cut_are_named_where_they_count():
     tied = make_profile([1, 2, 3], [1e6, 2e6, 3e6], [9, 9, 9], ruled_out=[1, 2])
     with pytest.raises(
         PlanError,
-        match=r"its forbidden cuts \[3\] and the model's tied weights \(at cuts \[1, 2\]\) rule out",
+        match=r"its forbidden cuts \[3\] and the model's tied weights \(at cuts \[1, 2\]; .* rule out",
     ):
         problem(client(forbidden=[3]), profile=tied)
-    with pytest.raises(PlanError, match=r"tied weights \(at cuts \[2\]\) rule out all 3"):
+    with pytest.raises(PlanError, match=r"tied weights \(at cuts \[2\]; .* rule out all 3"):
         problem(client(forbidden=[1, 3]), profile=tied)
     with pytest.raises(PlanError, match=r"left: min_cut 3 and its forbidden cuts \[3\] rule out all 3"):
         problem(client(min_cut=3, forbidden=[3]), profile=tied)

@@ -7,8 +7,9 @@ from typing import TypeVar
 import numpy as np
 
 from cutwater.base.arrays import Bools, Floats, Ints
-from cutwater.plan.costs import WireCosts
+from cutwater.plan.costs import Fresh, WireCosts
 from cutwater.plan.fleet import Fleet
+from cutwater.plan.places import Places, on_client, ruled_out, used_elsewhere
 from cutwater.plan.session import Session, Wire, usable
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.values import Profile
@@ -16,9 +17,9 @@ from cutwater.profile.values import Profile
 
 @dataclass(frozen=True)
 class Allowed:
-    """``cells[of[k], w, l - 1]`` says whether client k may use cut l by wire w.
+    """``cells[of[k], w, p - 1]`` says whether client k may use place p (a cut, or a pair) by wire w.
 
-    Planners that know nothing of wires use each client's first one: ``masks[of[k], l - 1]``.
+    Planners that know nothing of wires use each client's first one: ``masks[of[k], p - 1]``.
     """
 
     cells: Bools
@@ -28,7 +29,11 @@ class Allowed:
     memory: Floats
     """Bits that each pattern's cuts hold by the leanest wire; infinite where another rule forbids the cut."""
     holds: Ints
-    """Of how many layers the clients of each pattern have the fixed weights; 0 where there are none."""
+    """Of how many first layers the clients of each pattern have the fixed weights; 0 where there are none."""
+    holds_last: Ints
+    """The same of last layers."""
+    fresh: Fresh
+    """How much of a session's smashed data is new, where any of it may come again."""
 
     @property
     def masks(self) -> Bools:
@@ -37,7 +42,7 @@ class Allowed:
         return rows
 
     def cuts(self, k: int) -> Ints:
-        """The cuts that client k may use, ascending."""
+        """The places that client k may use, ascending."""
         return np.flatnonzero(self.masks[self.of[k]]) + 1
 
     def any_of(self, wanted: Bools) -> Bools:
@@ -58,85 +63,124 @@ class Allowed:
         return least if np.isfinite(least) else None
 
 
-def client_memory(profile: Profile, samples: float) -> Floats:
-    """Bits that training layers 1..l holds with the activations of so many samples.
+def client_memory(profile: Profile, samples: float, places: Places | None = None) -> Floats:
+    """Bits that training a client's layers holds with the activations of so many samples.
 
-    Weights, gradients and optimizer state stay; saved activations grow with the samples. An optimizer that
-    only a profile from elsewhere knows is taken to keep no state, and weights that it does not tell of are
-    taken to be those that learn.
+    Weights, gradients and optimizer state stay; saved activations grow with the samples. What a head has
+    saved is held while its tail is trained.
+    """
+    places = places or Places.of(len(profile), pairs=False)
+    fixed, saved = held_by_layers(profile)
+    row = places.first - 1
+    if not places.pairs.any():
+        return fixed + saved * (samples / profile.batch_size)
+    # A tail has its input, and what its layers save: a profile tells that of all layers up to each.
+    crossed = np.where(places.pairs, profile.column("smashed_bits")[places.second - 1], 0.0)
+    tail = crossed * profile.batch_size + np.maximum(saved[-1] - saved[places.second - 1], 0.0)
+    held = (saved[row] + np.where(places.pairs, tail, 0.0)) * (samples / profile.batch_size)
+    return on_client(fixed, places) + used_elsewhere(profile.shared or (), places) + held
+
+
+def held_by_layers(profile: Profile) -> tuple[Floats, Floats]:
+    """Bits of layers 1..l: weights, gradients and optimizer state; and what a batch of the profile saves.
+
+    An optimizer that only a profile from elsewhere knows is taken to keep no state, and weights that it does
+    not tell of are taken to be those that learn.
     """
     total, learned = profile.column("client_memory_bits"), profile.column("client_bits")
     told = [cut.client_bits if cut.weight_bits is None else cut.weight_bits for cut in profile.cuts]
     weights = np.array(told, dtype=np.float64)
     fixed = np.minimum(total, weights + (1 + OPTIMIZER_STATE.get(profile.optimizer.lower(), 0)) * learned)
-    return fixed + (total - fixed) * (samples / profile.batch_size)
+    return fixed, total - fixed
 
 
-def memory_by_wire(profile: Profile, batch_size: float, session: Session, wires: WireCosts) -> Floats:
-    """Wires × cuts: what training holds on the client, at its peak.
+def memory_by_wire(
+    profile: Profile, batch_size: float, session: Session, wires: WireCosts, places: Places
+) -> Floats:
+    """Wires × places: what training holds on the client, at its peak.
 
     Parts in turn are in memory one at a time, and so they are where nothing is cut. Where parts overlap, the
     activations of the whole mini-batch are held, and coded copies of smashed data until they are answered.
     """
     parts = min(session.micro_batches, int(batch_size))
-    in_turn = client_memory(profile, np.ceil(batch_size / parts))
+    in_turn = client_memory(profile, np.ceil(batch_size / parts), places)
     copies = wires.coded[:, None] * (wires.smashed * batch_size + wires.smashed_message * parts)
-    together = client_memory(profile, batch_size) + copies
+    together = client_memory(profile, batch_size, places) + copies
     held = np.where(wires.overlapped[:, None], together, in_turn)
-    held[:, -1] = in_turn[-1]
+    held[:, places.layers - 1] = in_turn[places.layers - 1]
     return held
 
 
-def allowed_cuts(
+def allowed_cuts(  # noqa: PLR0917
     profile: Profile,
     fleet: Fleet,
     batch_size: Floats,
     session: Session,
     wires: Sequence[Wire],
     costs: WireCosts,
+    places: Places,
+    stay: Bools,
+    fresh: Fresh,
 ) -> Allowed:
     """The patterns of a fleet; clients with the same limits share one.
 
-    A client's pattern depends on its min_cut, its forbidden cuts, the wires that it can use, the fixed
-    weights it holds, and on where its memory stands among what cuts and wires need, so a million clients with
-    arbitrary memory still have few patterns.
+    A client's pattern depends on its min_cut, its forbidden cuts, the wires that it can use, whether its
+    labels stay, the fixed weights it holds, how much of its smashed data comes again, and on where its memory
+    stands among what cuts and wires need, so a million clients with arbitrary memory still have few patterns.
     """
     layers = len(profile)
-    free = np.array([cut.ruled_out is None for cut in profile.cuts])
+    free = ~ruled_out(profile, places)
     sizes, size_of = np.unique(batch_size, return_inverse=True) if np.ptp(batch_size) else (batch_size[:1], 0)
-    needs = np.array([memory_by_wire(profile, size, session, costs) for size in sizes])
+    needs = np.array([memory_by_wire(profile, size, session, costs, places) for size in sizes])
     rank = _memory_rank(needs.reshape(len(sizes), -1), size_of, fleet.memory)
     bans, ban_of = _distinct(fleet.forbidden, len(fleet), frozenset())
     limits, limit_of = _limits(fleet)
     # What a device holds matters only where a model has weights that do not learn.
-    held = np.minimum(fleet.holds, layers) if profile.cuts[-1].frozen_bits else 0
+    frozen = profile.cuts[-1].frozen_bits > 0
+    held, held_last = (np.minimum(each, layers) * frozen for each in (fleet.holds, fleet.holds_last))
     ranks = needs[0].size + 1
     code = (size_of * ranks + rank) * (layers + 1) + np.minimum(fleet.min_cut, layers)
-    code = ((code * (layers + 1) + held) * len(bans) + ban_of) * len(limits) + limit_of
+    code = (code * (layers + 1) + held) * (layers + 1) + held_last
+    new, new_of = _distinct_fresh(fresh, costs)
+    code = code * len(new.samples) + new_of
+    code = 2 * ((code * len(bans) + ban_of) * len(limits) + limit_of) + stay
     codes, of = (
         np.unique(code, return_inverse=True) if np.ptp(code) else (code[:1], np.zeros(len(fleet), np.int64))
     )
     cells = np.zeros((len(codes), *needs[0].shape), dtype=bool)
-    memory = np.full((len(codes), layers), np.inf)
-    first, holds = np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=np.int64)
-    numbers = np.arange(1, layers + 1)
+    memory = np.full((len(codes), len(places)), np.inf)
+    first, holds, holds_last, news = np.zeros((4, len(codes)), dtype=np.int64)
+    whole = places.first == layers
     for row, number in enumerate(codes):
-        rest, limit = divmod(int(number), len(limits))
+        rest, keeps = divmod(int(number), 2)
+        rest, limit = divmod(rest, len(limits))
         rest, ban = divmod(rest, len(bans))
+        rest, news[row] = divmod(rest, len(new.samples))
+        rest, holds_last[row] = divmod(rest, layers + 1)
         rest, holds[row] = divmod(rest, layers + 1)
         rest, min_cut = divmod(rest, layers + 1)
         size, place = divmod(rest, ranks)
-        rules = free & (numbers >= min_cut) & ~np.isin(numbers, list(bans[ban]))
+        second = np.where(places.pairs, places.second, places.first)
+        banned = np.isin(places.first, list(bans[ban])) | np.isin(second, list(bans[ban]))
+        rules = free & (places.first >= min_cut) & ~banned & (whole | (places.pairs == bool(keeps)))
         can = usable(wires, *limits[limit])
         fits = needs[size] <= (np.sort(needs[size].ravel())[place - 1] if place else -1.0)
         # The whole model crosses no cut, so that any wire will do for it.
-        able = (can[:, None] & costs.known) | (numbers == layers)
+        able = (can[:, None] & costs.known & ~(costs.overlapped[:, None] & places.pairs)) | whole
         cells[row] = rules & able & fits
         # A wire that the client can use at some cut, if there is one.
-        cutting = can & cells[row, :, :-1].any(axis=1)
+        cutting = can & cells[row][:, ~whole].any(axis=1)
         first[row] = int((cutting if cutting.any() else can).argmax())
         memory[row] = np.where(rules & able, needs[size], np.inf).min(axis=0)
-    return Allowed(cells, first, of.astype(np.int64), memory, holds)
+    return Allowed(cells, first, of.astype(np.int64), memory, holds, holds_last, new.at(news))
+
+
+def _distinct_fresh(fresh: Fresh, costs: WireCosts) -> tuple[Fresh, Ints | int]:
+    """The distinct sessions by how much of them is new, and which one each client has."""
+    if not costs.repeats:
+        return Fresh.everything(1), 0
+    found, of = np.unique(np.array(fresh), axis=1, return_inverse=True)
+    return Fresh(*found), of.ravel()
 
 
 def _memory_rank(needs: Floats, size_of: Ints | int, memory: Floats) -> Ints:

@@ -38,6 +38,11 @@ def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int
     if fitted not in ("cuts", "all", "none"):
         raise PlanError(f"fitted is {fitted!r}, but must be 'cuts', 'all' or 'none'")
     Whole(1, MOST_ITERATIONS).check(iterations, "iterations", PlanError)
+    if problem.stay.any():
+        raise PlanError(
+            f"alternating cuts a model once, as the paper does, but the labels of client "
+            f"{problem.fleet.names[int(problem.stay.argmax())]!r} stay on the device: use exact"
+        )
     curves = fit(problem.profile)
     # Step 1: T̃_k. (Step 2 sorts by it; here nothing depends on the order that clients are listed in.)
     alone = latency_alone(problem)

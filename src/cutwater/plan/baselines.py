@@ -1,7 +1,7 @@
 """The rivals: FedAvg, SplitFed, greedy and random plans. None of them is optimal; all are fast and honest."""
 
 import heapq
-from typing import Literal
+import re
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Whole
 from cutwater.plan.latency import before_server, latency, server_work
+from cutwater.plan.places import place_of, shown_cuts
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan, assemble
 
@@ -24,22 +25,49 @@ def fedavg(problem: Problem, /) -> Plan:
 
 
 @np.errstate(over="ignore")
-def splitfed(problem: Problem, /, *, cut: int | Literal["best"] | None = None) -> Plan:
+def splitfed(problem: Problem, /, *, cut: int | str | None = None) -> Plan:
     """One fixed cut for all and equal shares, as SplitFed trains.
 
-    Without a ``cut`` it is the smallest that all clients may use; ``"best"`` tries them all.
+    Without a ``cut`` it is the smallest that all clients may use; ``"best"`` tries them all, and ``"2-5"`` is
+    a pair of cuts, where labels stay.
     """
     common = _common_cuts(problem)
     if cut is None:
-        cut = int(common[0])
-    elif cut != "best":
-        Whole(1, problem.layers - 1, otherwise=" or 'best'").check(cut, "cut", PlanError)
-        _require(problem, cut, f"SplitFed at cut {cut}")
-    share = problem.server.compute / len(problem)
-    if cut == "best":
+        place = int(common[0])
+    elif cut == "best":
+        share = problem.server.compute / len(problem)
         slowest = [float(latency(problem, int(each), share).max()) for each in common]
-        cut = int(common[int(np.argmin(slowest))])
-    return assemble(problem, "splitfed", cut, share, outcome=f"cut {cut} for all")
+        place = int(common[int(np.argmin(slowest))])
+    else:
+        place = _wanted(problem, cut)
+        _require(problem, place, f"SplitFed at {shown_cuts(*_pair(problem, place))}")
+    first, second = _pair(problem, place)
+    outcome = f"{shown_cuts(first, second)} for all"
+    share = problem.server.compute / len(problem)
+    return assemble(problem, "splitfed", first, share, second_cuts=second, outcome=outcome)
+
+
+def _wanted(problem: Problem, cut: int | str) -> int:
+    """The place of a cut, or of a pair that is written as "2-5"."""
+    pair = re.fullmatch(r"(\d+)-(\d+)", cut) if isinstance(cut, str) else None
+    if pair is None:
+        otherwise = ", a pair such as '2-5' or 'best'" if problem.stay.any() else " or 'best'"
+        Whole(1, problem.layers - 1, otherwise=otherwise).check(cut, "cut", PlanError)
+        return int(cut)
+    first, second = map(int, pair.groups())
+    if not 1 <= first < second < problem.layers:
+        raise PlanError(
+            f"cut is {cut!r}, but a pair of cuts has numbers from 1 to {problem.layers - 1}, the second "
+            "above the first"
+        )
+    if not problem.stay.any():
+        raise PlanError(f'cut is {cut!r}, but a pair needs labels = "stay" in [session]: labels go up here')
+    return int(place_of(first, second, problem.layers))
+
+
+def _pair(problem: Problem, place: int) -> tuple[int, int]:
+    first, second = problem.places.cuts(place)
+    return int(first), int(second)
 
 
 def splitfed_best(problem: Problem, /) -> Plan:
@@ -58,7 +86,8 @@ def random(problem: Problem, /, *, seed: int = 0) -> Plan:
     cuts: Ints = choices[allowed.of, place] + 1
     weight = np.where(server_work(problem, cuts) > 0, rng.exponential(size=len(problem)) + 1e-3, 0.0)
     shares = problem.server.compute * weight / max(float(weight.sum()), 1e-300)
-    return assemble(problem, "random", cuts, shares, outcome=f"seed {seed}")
+    first, second = problem.places.cuts(cuts)
+    return assemble(problem, "random", first, shares, second_cuts=second, outcome=f"seed {seed}")
 
 
 @np.errstate(over="ignore")
@@ -92,7 +121,10 @@ def greedy(problem: Problem, /, *, portions: int = 200) -> Plan:
         shares[k] += (faster + 1) * portion
         cuts[k] = offers[faster][0]
         heapq.heapreplace(slowest, (-offers[faster][1], k))
-    return assemble(problem, "greedy", cuts, shares, outcome=f"{left} portions left over")
+    first, second = problem.places.cuts(cuts)
+    return assemble(
+        problem, "greedy", first, shares, second_cuts=second, outcome=f"{left} portions left over"
+    )
 
 
 def _best_cuts(problem: Problem, k: int, shares: Floats) -> list[tuple[int, float]]:
@@ -116,7 +148,8 @@ def _without_shares(problem: Problem) -> tuple[Ints, Floats]:
 
 def _common_cuts(problem: Problem) -> Ints:
     masks = problem.allowed.masks[np.unique(problem.allowed.of)]
-    common = np.flatnonzero(np.logical_and.reduce(masks[:, :-1], axis=0)) + 1
+    common = np.flatnonzero(np.logical_and.reduce(masks, axis=0)) + 1
+    common = np.setdiff1d(common, [problem.layers])
     if not common.size:
         raise PlanError(f"SplitFed needs one cut that all clients may use, but {_why_none(problem)}")
     if problem.server.compute == 0:
@@ -129,8 +162,9 @@ def _why_none(problem: Problem) -> str:
     reasons = [cut.ruled_out for cut in problem.profile.cuts[:-1]]
     if not reasons:
         return f"{problem.profile.model!r} has one layer and can't be cut"
-    if all(reasons):
-        return f"{problem.profile.model!r} can't be cut anywhere: {reasons[0]}"
+    if all(reasons) and not problem.stay.any():
+        pairs = '; labels = "stay" allows pairs of cuts' if len(reasons) > 1 else ""
+        return f"{problem.profile.model!r} can't be cut anywhere: {reasons[0]}{pairs}"
     return "their limits leave none in common"
 
 
@@ -138,8 +172,13 @@ def _require(problem: Problem, cut: int, what: str) -> None:
     stuck = np.flatnonzero(~problem.allowed.at(cut))
     if stuck.size:
         name = problem.fleet.names[stuck[0]]
-        tied = problem.profile.cuts[cut - 1].ruled_out
-        limits = tied or "its min_cut, memory or forbidden cuts rule it out"
+        first, second = _pair(problem, cut)
+        limits = "its min_cut, memory or forbidden cuts rule it out"
+        if cut < problem.layers and problem.stay[stuck[0]]:
+            limits = "its labels stay, which takes a pair of cuts"
+        elif not second and (tied := problem.profile.cuts[cut - 1].ruled_out):
+            limits = tied
         raise PlanError(
-            f"{what} needs cut {cut} for every client, but client {name!r} can't use it: {limits}"
+            f"{what} needs {shown_cuts(first, second)} for every client, but client {name!r} can't use it: "
+            f"{limits}"
         )

@@ -32,9 +32,9 @@ def exhaustive(problem: Problem, /) -> Plan:
     left = np.maximum(latency[best] - before[best][split], np.spacing(latency[best]))
     shares[split] = work[best][split] / left
     shares *= min(1.0, problem.server.compute / max(float(shares.sum()), 1e-300))
-    return assemble(
-        problem, "exhaustive", combinations[best], shares, outcome=f"best of {len(combinations)} combinations"
-    )
+    outcome = f"best of {len(combinations)} combinations"
+    first, second = problem.places.cuts(combinations[best])
+    return assemble(problem, "exhaustive", first, shares, second_cuts=second, outcome=outcome)
 
 
 def _smallest_latency(before: Floats, work: Floats, F: float) -> Floats:

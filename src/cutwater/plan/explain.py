@@ -5,19 +5,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.base.units import show_compute, show_seconds
+from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
 from cutwater.plan.marginal import TOGETHER
+from cutwater.plan.server_memory import refused, session_bits
+from cutwater.plan.whatif import Change, Increment, ranking
 
 if TYPE_CHECKING:  # a plan explains itself by this module
     from cutwater.plan.value import Plan
 
 MOST = 6
 """Names that a sentence can bear."""
+TOLD = 3
+"""Changes that would help."""
+FASTER = 1.1
+"""How much faster what is asked about would be."""
+_AT_OPTIMUM = 1e-9
 
 
 def explain(plan: "Plan") -> str:
     """A few sentences about a plan."""
-    return "\n".join([_result(plan), _bottleneck(plan), _sharing(plan), _advice(plan)])
+    lines = [_result(plan), _bottleneck(plan), _sharing(plan), *_links(plan), *_memory(plan), _advice(plan)]
+    return "\n".join([*lines, *_tied(plan)])
 
 
 def _result(plan: "Plan") -> str:
@@ -39,6 +47,8 @@ def _bottleneck(plan: "Plan") -> str:
         parts["the server"] = client.phases.server
     shown = ", ".join(f"{part} {seconds / client.latency:.0%}" for part, seconds in _largest_first(parts))
     how = "trains the whole model" if client.mode == "fedavg" else f"is cut after layer {client.cut}"
+    if client.second_cut:
+        how += f", and again after layer {client.second_cut}"
     last = int(np.count_nonzero(plan.latencies >= plan.latency * (1 - TOGETHER)))
     which = "The bottleneck is" if last == 1 else f"{last} clients finish together; what weighs most is"
     at_once = ", part of it at the same time" if client.phases.overlap > 0 else ""
@@ -62,30 +72,81 @@ def _sharing(plan: "Plan") -> str:
     )
 
 
+def _tied(plan: "Plan") -> list[str]:
+    """A way out where shared weights rule out every cut."""
+    problem = plan.problem
+    if problem is None or problem.layers < 3 or problem.stay.any():
+        return []
+    reasons = [cut.ruled_out for cut in problem.profile.cuts[:-1]]
+    if not all(reasons):
+        return []
+    return [f'No cut can be used: {reasons[0]}. With labels = "stay" there are pairs of cuts.']
+
+
+def _links(plan: "Plan") -> list[str]:
+    """How much of shared links is given out."""
+    if plan.rates is None or plan.problem is None:
+        return []
+    band, (up, down) = plan.problem.band, plan.rates
+    links = (("uplink", band.up, up), ("downlink", band.down, down))
+    return [
+        f"All clients share the {name}'s {show_rate(capacity)}: {float(rates.sum()) / capacity:.0%} of it is "
+        "planned."
+        for name, capacity, rates in links
+        if isfinite(capacity)
+    ]
+
+
+def _memory(plan: "Plan") -> list[str]:
+    """Whose sessions the server has no room for."""
+    if plan.problem is None or not isfinite(plan.problem.server.memory):
+        return []
+    needs = float(session_bits(plan.problem, plan).sum())
+    names, memory = refused(plan.problem, plan), show_size(plan.problem.server.memory)
+    if not names:
+        return [f"All sessions together hold {show_size(needs)} of the server's {memory} of memory."]
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return [
+        f"All sessions together need {show_size(needs)} of memory at the server, which has {memory}: "
+        f"{', '.join(names[:MOST])}{more} would be lost. Raise memory in [server], lower batch_size, or let "
+        "fewer clients take part in a round."
+    ]
+
+
 def _train(clients: int) -> str:
     return "1 trains" if clients == 1 else f"{clients} train"
 
 
 def _advice(plan: "Plan") -> str:
-    """What 10 % more of each thing is worth, to first order, best first."""
-    per_flops, effect = plan.marginal
-    options = {"10 % more server compute": 0.1 * plan.server_compute * per_flops}
-    for k in np.argsort(-effect * plan.latencies, kind="stable")[:MOST]:
-        if effect[k] > 0:
-            options[f"a 10 % faster link for {plan.names[k]}"] = float(effect[k] * plan.gains.link[k])
-            options[f"a 10 % faster {plan.names[k]}"] = float(effect[k] * plan.gains.device[k])
+    """What a tenth more of each thing is worth: the best of all such changes, each planned anew."""
     if plan.latency == 0:
         return "There is nothing left to shorten."
-    last = plan.latencies >= plan.latency * (1 - TOGETHER)
-    if np.isnan(plan.gains.waits[last]).any():
-        return "What would help most is told where the plan is made: parts overlap, and times don't add up."
-    best = [(what, seconds) for what, seconds in _largest_first(options) if seconds > 0][:3]
-    if not best:
+    if plan.rates is not None:
+        return "What would help most is found by planning anew, since all rates move: cutwater whatif does."
+    if plan.problem is None:
+        return "What would help most is told where the plan is made."
+    if plan.gap > _AT_OPTIMUM:
+        less = show_seconds(plan.latency - plan.lower_bound)
+        best = (
+            f"the exact planner, whose round is {less} shorter"
+            if plan.lower_bound > 0
+            else "the exact planner"
+        )
+        return f"What would help most: {best}."
+    found = ranking(plan.problem, Increment(0.0, 0.0, FASTER), top=TOLD, latency=plan.latency)
+    if not found.changes:
         return "No single change helps: several clients that no share would help are equally slow."
+    told = ", ".join(f"{_named(change)} ({show_seconds(change.saved)} less)" for change in found.changes)
+    return f"What would help most, each planned anew: {told}."
+
+
+def _named(change: Change) -> str:
+    if change.kind == "server compute":
+        return "10 % more server compute"
     return (
-        "What would help most: "
-        + ", ".join(f"{what} (about {show_seconds(s)} less)" for what, s in best)
-        + "."
+        f"a 10 % faster link for {change.client}"
+        if change.kind == "link"
+        else f"a 10 % faster {change.client}"
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,8 @@ from cutwater.base.schema import Field, Told, check, described, schema_of
 from cutwater.codec.registry import CODECS
 
 NO_LIMIT = float("inf")
+LABELS = ("go", "stay")
+"""Whether labels go up to the server with smashed data, or stay on the device, and the model's tail too."""
 SCHEDULES = ("in turn", "overlapped")
 """How the parts of a mini-batch cross a cut: one after the other, or as many at once as there are."""
 MOST = 10**9
@@ -114,11 +116,25 @@ class Client:
         "the only schedules of `[wire]` that it can use",
         Told("all of them"),
     ] = frozenset()
+    labels: Annotated[
+        str | None,
+        Choice(LABELS),
+        "whether its labels `go` to the server, or `stay` with the model's tail",
+        Told("that of `[session]`"),
+    ] = None
     holds: Annotated[
         int,
         Whole(0, quoted=True),
-        "the layers whose weights it has already, of those that do not learn: they need not be sent",
+        "the first layers whose weights it has already, of those that do not learn: they need not be sent",
     ] = 0
+    holds_last: Annotated[
+        int, Whole(0, quoted=True), "the same of the last layers, which it has where labels stay"
+    ] = 0
+
+    @property
+    def held(self) -> "Held":
+        """Both in one."""
+        return Held(self.holds, self.holds_last)
 
     def __post_init__(self, rate: float | None) -> None:
         rates = (("rate", rate), ("up", self.up), ("down", self.down))
@@ -127,6 +143,22 @@ class Client:
             object.__setattr__(self, "up", rate)
             object.__setattr__(self, "down", rate)
         check(self, f"client {self.name!r}", given)
+
+
+class Held(NamedTuple):
+    """Of how many first and last layers a device has the weights that do not learn."""
+
+    first: int = 0
+    last: int = 0
+
+    @classmethod
+    def after(cls, cut: int, second_cut: int, layers: int) -> "Held":
+        """What a device has from a session, of a model of so many layers."""
+        return cls(cut, layers - second_cut if second_cut else 0)
+
+    def joined(self, other: "Held") -> "Held":
+        """What it has from two."""
+        return Held(max(self.first, other.first), max(self.last, other.last))
 
 
 class Numbered(Sequence[str]):
@@ -154,7 +186,7 @@ class Fleet(Sequence[Client]):
 
     Zero in ``epochs``, ``steps`` or ``batch_size`` means: as the session says. ``forbidden``, ``codecs`` and
     ``schedules`` hold, for the few clients that have any, the cuts that they must not use, and the only
-    codecs and schedules that they can.
+    codecs and schedules that they can; ``labels`` what becomes of theirs, where a client has a word on it.
     """
 
     names: Sequence[str]
@@ -168,10 +200,12 @@ class Fleet(Sequence[Client]):
     min_cut: Ints
     memory: Floats
     holds: Ints
+    holds_last: Ints
     rtt: Floats
     forbidden: dict[int, frozenset[int]]
     codecs: dict[int, frozenset[str]]
     schedules: dict[int, frozenset[str]]
+    labels: dict[int, str]
 
     def __post_init__(self) -> None:
         if not len(self):
@@ -203,7 +237,7 @@ class Fleet(Sequence[Client]):
         """The columns of a list of clients."""
         rows = list(clients)
         sets: dict[str, Any] = {
-            name: {k: getattr(row, name) for k, row in enumerate(rows) if getattr(row, name)} for name in SETS
+            name: {k: getattr(row, name) for k, row in enumerate(rows) if getattr(row, name)} for name in FEW
         }
         columns: dict[str, Any] = {
             f.name: [getattr(row, f.name) for row in rows]
@@ -227,30 +261,34 @@ class Fleet(Sequence[Client]):
         min_cut: ArrayLike = 1,
         memory: ArrayLike = NO_LIMIT,
         holds: ArrayLike = 0,
+        holds_last: ArrayLike = 0,
         rtt: ArrayLike = 0.0,
         forbidden: dict[int, frozenset[int]] | None = None,
         codecs: dict[int, frozenset[str]] | None = None,
         schedules: dict[int, frozenset[str]] | None = None,
+        labels: dict[int, str] | None = None,
     ) -> "Fleet":
         """A fleet from arrays; one number stands for all clients, names default to c1, c2, …"""
         count = len(names) if names is not None else max(map(np.size, (compute, up, down, samples)))
-        labels = Numbered(count) if names is None else names if isinstance(names, Numbered) else tuple(names)
+        named = Numbered(count) if names is None else names if isinstance(names, Numbered) else tuple(names)
         return cls(
-            names=labels,
-            compute=_floats("compute", compute, labels),
-            up=_floats("up", up, labels),
-            down=_floats("down", down, labels),
-            samples=_ints("samples", samples, labels),
-            epochs=_ints("epochs", _zero_for_none(epochs), labels),
-            steps=_ints("steps", _zero_for_none(steps), labels),
-            batch_size=_ints("batch_size", _zero_for_none(batch_size), labels),
-            min_cut=_ints("min_cut", min_cut, labels),
-            memory=_floats("memory", memory, labels),
-            holds=_ints("holds", holds, labels),
-            rtt=_floats("rtt", rtt, labels),
+            names=named,
+            compute=_floats("compute", compute, named),
+            up=_floats("up", up, named),
+            down=_floats("down", down, named),
+            samples=_ints("samples", samples, named),
+            epochs=_ints("epochs", _zero_for_none(epochs), named),
+            steps=_ints("steps", _zero_for_none(steps), named),
+            batch_size=_ints("batch_size", _zero_for_none(batch_size), named),
+            min_cut=_ints("min_cut", min_cut, named),
+            memory=_floats("memory", memory, named),
+            holds=_ints("holds", holds, named),
+            holds_last=_ints("holds_last", holds_last, named),
+            rtt=_floats("rtt", rtt, named),
             forbidden=dict(forbidden or {}),
             codecs=dict(codecs or {}),
             schedules=dict(schedules or {}),
+            labels=dict(labels or {}),
         )
 
     def replace(self, **columns: Any) -> "Fleet":
@@ -259,11 +297,18 @@ class Fleet(Sequence[Client]):
 
     def take(self, count: int) -> "Fleet":
         """The first clients of the fleet."""
-        columns = {f.name: getattr(self, f.name)[:count] for f in fields(self) if f.name not in _NOT_COLUMNS}
-        names = Numbered(count) if isinstance(self.names, Numbered) else self.names[:count]
-        few: dict[str, Any] = {
-            name: {k: some for k, some in getattr(self, name).items() if k < count} for name in SETS
-        }
+        return self.some(np.arange(count))
+
+    def some(self, clients: Ints) -> "Fleet":
+        """Some of the clients, by their places."""
+        columns = {f.name: getattr(self, f.name)[clients] for f in fields(self) if f.name not in _NOT_COLUMNS}
+        places = clients.tolist()
+        first = isinstance(self.names, Numbered) and places == list(range(len(places)))
+        names = Numbered(len(places)) if first else [self.names[k] for k in places]
+        few: dict[str, Any] = {}
+        for name in FEW:
+            given = getattr(self, name)
+            few[name] = {new: given[k] for new, k in enumerate(places) if k in given} if given else {}
         return Fleet.from_columns(**columns, names=names, **few)
 
     def __len__(self) -> int:
@@ -286,12 +331,14 @@ class Fleet(Sequence[Client]):
         for optional in ("epochs", "steps", "batch_size"):
             row[optional] = row[optional] or None
         sets = {name: getattr(self, name).get(k, frozenset()) for name in SETS}
-        return Client(name=self.names[k], **sets, **row)
+        return Client(name=self.names[k], labels=self.labels.get(k), **sets, **row)
 
 
 SETS = ("forbidden", "codecs", "schedules")
 """What few clients have, and those that have it a set of."""
-_NOT_COLUMNS = ("name", "names", *SETS)
+FEW = (*SETS, "labels")
+"""What few clients have."""
+_NOT_COLUMNS = ("name", "names", *FEW)
 _COLUMNS = {
     each.name: each for each in schema_of(Client) if not each.only_read and each.name not in _NOT_COLUMNS
 }

@@ -14,6 +14,8 @@ import numpy as np
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.compiled import compiled
 
+PLAIN = 5
+"""Rows of a cell in turn that has neither fixed weights nor heads."""
 _DOUBT = 1e-9
 """By how much, relatively, a sum must be clear of the server's compute to decide without adding up anew."""
 _SAME = 1e-12
@@ -27,6 +29,7 @@ def _in_turn(row: Floats, i: int, weight: Floats) -> float:
     a: float = weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
     a += weight[5] * row[5, i]
     a += weight[6] * row[6, i] + weight[7] * row[7, i] + weight[8]
+    a += weight[8] * row[10, i]
     return a
 
 
@@ -289,13 +292,39 @@ def _shortest_overlapped(
 shortest_overlapped = compiled(_shortest_overlapped)
 
 
+def _largest(values: Floats, count: int) -> float:
+    """The largest of the first values, or 0: four at a time, because each comparison waits for the last."""
+    a = b = c = d = 0.0
+    for i in range(0, count - 3, 4):
+        a, b = max(a, values[i]), max(b, values[i + 1])
+        c, d = max(c, values[i + 2]), max(d, values[i + 3])
+    for i in range(count - count % 4, count):
+        a = max(a, values[i])
+    return max(a, b, c, d)
+
+
+largest = compiled(_largest)
+
+
 def _need(
     T: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
     """need_k(T): the smallest share that has one client done by T, over its allowed cells."""
     link, on_client, on_up, on_down, once = weight[0], weight[1], weight[2], weight[3], weight[5]
-    heads_up, heads_down, left = weight[6], weight[7], T - weight[8]
+    heads_up, heads_down, trips = weight[6], weight[7], weight[8]
+    left = T - trips
     best = 0.0
+    if scaled.shape[0] == PLAIN:
+        for i in range(turns):
+            least[i] = (
+                left * scaled[4, i]
+                - link * scaled[0, i]
+                - on_client * scaled[1, i]
+                - on_up * scaled[2, i]
+                - on_down * scaled[3, i]
+            )
+        best = largest(least, turns)
+        return weight[4] / best if best > 0.0 else np.inf
     for i in range(turns):
         u = (
             left * scaled[4, i]
@@ -306,6 +335,7 @@ def _need(
             - once * scaled[5, i]
             - heads_up * scaled[6, i]
             - heads_down * scaled[7, i]
+            - trips * scaled[10, i]
         )
         best = max(best, u)
     if turns < scaled.shape[1]:
@@ -343,6 +373,98 @@ def _demand(
     return at, at + below
 
 
+def _needs(  # noqa: PLR0917
+    T: float,
+    done: float,
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    scaled: Floats,
+    rows: Floats,
+    turns: int,
+    seen: Floats,
+    out: Floats,
+) -> None:
+    """Fill ``out`` with need_k(T); clients with T̃_k < ``done`` are done alone, and need nothing.
+
+    With T itself for ``done`` it is what they need just below T, where clients with T̃_k = T are not done
+    alone any more; with the next number above T, what they need at T.
+    """
+    least = np.empty(rows.shape[2])
+    for k in range(alone.shape[0]):
+        out[k] = 0.0
+        if alone[k] >= done:
+            out[k] = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
+
+
+def _best_in_turn(T: float, weight: Floats, scaled: Floats, values: Floats) -> int:
+    """The cell in turn with the least share at T, and in ``values`` N over the share of every cell."""
+    left = T - weight[8]
+    for i in range(scaled.shape[1]):
+        values[i] = (
+            left * scaled[4, i]
+            - weight[0] * scaled[0, i]
+            - weight[1] * scaled[1, i]
+            - weight[2] * scaled[2, i]
+            - weight[3] * scaled[3, i]
+        )
+    if scaled.shape[0] > PLAIN:
+        for i in range(scaled.shape[1]):
+            values[i] -= weight[5] * scaled[5, i] + weight[6] * scaled[6, i] + weight[7] * scaled[7, i]
+            values[i] -= weight[8] * scaled[10, i]
+    chosen = 0
+    for i in range(scaled.shape[1]):
+        if values[i] > values[chosen]:
+            chosen = i
+    return chosen
+
+
+best_in_turn = compiled(_best_in_turn)
+
+
+def _lines(
+    low: float,
+    high: float,
+    pattern: Ints,
+    weights: Floats,
+    alone: Floats,
+    scaled: Floats,
+    slope: Floats,
+    level: Floats,
+) -> None:
+    """Where all cells are in turn: N over the share of every client from ``low`` to ``high``, as a line in T.
+
+    N over the share in a cell is a line, and the largest of lines that is the same at both ends is it in
+    between. ``level`` is that at ``high``, NaN where the cell is not the same.
+    """
+    values = np.empty(scaled.shape[2])
+    for k in range(alone.shape[0]):
+        slope[k] = level[k] = 0.0
+        if alone[k] < low or not values.shape[0]:
+            continue
+        fit, weight = scaled[pattern[k]], weights[k]
+        first = best_in_turn(low, weight, fit, values)
+        last = best_in_turn(high, weight, fit, values)
+        slope[k], level[k] = fit[4, last], values[last] if first == last else np.nan
+
+
+def _demand_on_lines(
+    T: float, high: float, work: Floats, alone: Floats, slope: Floats, level: Floats
+) -> tuple[float, float]:
+    """Σ need_k at T and just below it, from such lines."""
+    at = below = 0.0
+    for k in range(alone.shape[0]):
+        if alone[k] < T:
+            continue
+        most = level[k] - (high - T) * slope[k]
+        share = work[k] / most if most > 0.0 else np.inf
+        if alone[k] == T:
+            below += share
+        else:
+            at += share
+    return at, at + below
+
+
 def _share(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
     """The share by which a client is done by T in a cell; infinite if none is."""
     if i < turns:
@@ -356,6 +478,101 @@ def _share(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
 
 
 share_in = compiled(_share)
+
+
+def _with_link(weight: Floats, up: float, down: float, more: float, found: Floats) -> None:
+    """Fill ``found`` with the weights of a client whose link is faster by so much."""
+    by_up, by_down = up / (up + more), down / (down + more)
+    found[:] = weight
+    found[0] = 1.0 / (up + more) + 1.0 / (down + more)
+    for i in (2, 6):
+        found[i] *= by_up
+    for i in (3, 5, 7):
+        found[i] *= by_down
+    if found.shape[0] > 9:
+        for i in (10, 11, 17):
+            found[i] *= by_up
+        for i in (12, 14):
+            found[i] *= by_down
+
+
+with_link = compiled(_with_link)
+
+
+def _paid(  # noqa: PLR0917
+    T: float,
+    per_share: float,
+    per_rate: float,
+    up: float,
+    down: float,
+    more: float,
+    row: Floats,
+    i: int,
+    turns: int,
+    weight: Floats,
+    scratch: Floats,
+) -> float:
+    """What a client that is done by T in a cell costs with a link that is faster by so much."""
+    with_link(weight, up, down, more, scratch)
+    share: float = share_in(T, row, i, turns, scratch)
+    return per_share * share + per_rate * more
+
+
+paid = compiled(_paid)
+
+
+def _cheapest(  # noqa: PLR0917
+    T: float,
+    per_share: float,
+    per_rate: float,
+    up: Floats,
+    down: Floats,
+    pattern: Ints,
+    weights: Floats,
+    rows: Floats,
+    turns: int,
+    share: Floats,
+    more: Floats,
+    cost: Floats,
+) -> None:
+    """Improve every client's cost by a share of the server and a faster link, where some cell allows for it.
+
+    In a cell the cost is convex in how much faster the link is, and infinite below some speed: a golden
+    section finds its least. No cell costs less than its share with a link that takes no time.
+    """
+    golden, scratch = 0.6180339887498949, np.empty(weights.shape[1])
+    for k in range(cost.shape[0]):
+        row, weight, u, d = rows[pattern[k]], weights[k], up[k], down[k]
+        for i in range(row.shape[1]):
+            if not row[0, i] < np.inf:
+                continue
+            with_link(weight, u, d, np.inf, scratch)
+            least = per_share * share_in(T, row, i, turns, scratch)
+            if not least < cost[k]:
+                continue
+            at, first = 0.0, paid(T, per_share, per_rate, u, d, 0.0, row, i, turns, weight, scratch)
+            while first == np.inf and least + per_rate * at < cost[k]:
+                at = 2.0 * at if at > 0.0 else 1e-3 * min(u, d)
+                first = paid(T, per_share, per_rate, u, d, at, row, i, turns, weight, scratch)
+            low, high = 0.0, (min(first, cost[k]) - least) / per_rate
+            x1, x2 = high - golden * (high - low), low + golden * (high - low)
+            f1 = paid(T, per_share, per_rate, u, d, x1, row, i, turns, weight, scratch)
+            f2 = paid(T, per_share, per_rate, u, d, x2, row, i, turns, weight, scratch)
+            for _ in range(120):
+                if f1 == np.inf or f1 > f2:
+                    low, x1, f1 = x1, x2, f2
+                    x2 = low + golden * (high - low)
+                    f2 = paid(T, per_share, per_rate, u, d, x2, row, i, turns, weight, scratch)
+                else:
+                    high, x2, f2 = x2, x1, f1
+                    x1 = high - golden * (high - low)
+                    f1 = paid(T, per_share, per_rate, u, d, x1, row, i, turns, weight, scratch)
+            for x, value in ((0.0, first if at == 0.0 else np.inf), (at, first), (x1, f1), (x2, f2)):
+                # A link that is faster by rounding alone is as it was.
+                if value < cost[k] * (1.0 - _SAME):
+                    cost[k], more[k] = value, x
+                    with_link(weight, u, d, x, scratch)
+                    share[k] = share_in(T, row, i, turns, scratch)
 
 
 def _within(
@@ -412,6 +629,7 @@ def _assign(  # noqa: PLR0917
     rows: Floats,
     turns: int,
     cut: Ints,
+    cuts: int,
     seen: Floats,
     all_rows: Floats,
     all_turns: int,
@@ -421,9 +639,8 @@ def _assign(  # noqa: PLR0917
     """The cell and share of every client that needs one at T: the least share.
 
     The least share is that of a cell that is searched, so that only the cuts of those are looked at by every
-    wire: ``cut`` is the place of a searched cell's cut among the cuts of ``all_rows``.
+    wire: ``cut`` is the place of a searched cell's cut among the ``cuts`` of ``all_rows``.
     """
-    cuts = int(cut.max()) + 1 if len(cut) else 0
     near = np.empty(cuts, dtype=np.int64)
     least, shares = np.empty(rows.shape[2]), np.empty(all_rows.shape[2])
     for k in range(alone.shape[0]):
@@ -520,5 +737,9 @@ def _sweep(  # noqa: PLR0917
 
 extremes = compiled(_extremes)
 demand = compiled(_demand)
+needs = compiled(_needs)
+lines = compiled(_lines)
+cheapest = compiled(_cheapest)
+demand_on_lines = compiled(_demand_on_lines)
 assign = compiled(_assign)
 sweep = compiled(_sweep)

@@ -7,7 +7,12 @@ by |B_k| twice; its second line, which is used here, does not.) Sizes are in bit
 
 Beyond the paper, smashed data and gradients may be coded (a codec adds bits to every message, too), every
 message of a split step waits for the link's round trip, and the parts of a step may overlap
-(:mod:`cutwater.plan.schedule`), so that a step takes less than its stages add up to.
+(:mod:`cutwater.plan.schedule`), so that a step takes less than its stages add up to. Where parts go in turn,
+smashed data that repeats itself goes up once a session (:meth:`~cutwater.plan.costs.WireCosts.saved`). Where
+labels stay on the device, a model is cut twice: w^C is head and tail then, w^S the middle, what goes up is
+smashed data and the gradients of the tail's input, what comes down the middle's output and the gradients of
+smashed data, and a part waits for two round trips (:mod:`cutwater.plan.places` has the sum). ``cuts`` are the
+numbers of places there: a cut, or beyond L a pair.
 """
 
 from collections.abc import Iterator
@@ -21,8 +26,11 @@ from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import FileFormatError
 from cutwater.base.kinds import HUGE, Number
 from cutwater.base.schema import described
+from cutwater.plan.costs import WireCosts
+from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.problem import Problem
-from cutwater.plan.schedule import overlapped_step
+from cutwater.plan.schedule import overlapped_lines, overlapped_step
+from cutwater.plan.session import Wire
 from cutwater.profile.fit import Fit
 
 
@@ -87,10 +95,14 @@ class Phases(Generic[T]):
 
     model_download: Annotated[T, SECONDS, "the client's half to the client, eq. (9)"]
     client_forward: Annotated[T, SECONDS, "forward passes on the client, eq. (10)"]
-    smashed_upload: Annotated[T, SECONDS, "smashed data to the server, eq. (11)"]
+    smashed_upload: Annotated[
+        T, SECONDS, "smashed data to the server, eq. (11); with a tail, its gradients, too"
+    ]
     server_forward: Annotated[T, SECONDS, "forward passes on the server, eq. (12)"]
     server_backward: Annotated[T, SECONDS, "backward passes on the server, eq. (13)"]
-    gradient_download: Annotated[T, SECONDS, "gradients of smashed data to the client, eq. (14)"]
+    gradient_download: Annotated[
+        T, SECONDS, "gradients of smashed data to the client, eq. (14); with a tail, its input, too"
+    ]
     client_backward: Annotated[T, SECONDS, "backward passes on the client, eq. (15)"]
     model_upload: Annotated[T, SECONDS, "the client's half to the server, eq. (16)"]
     round_trips: Annotated[T, SECONDS, "waiting for the link's round trip in split steps"] = 0.0  # type: ignore[assignment]
@@ -165,14 +177,17 @@ def session_phases(
     fleet, costs, crossing = problem.fleet, problem.costs, problem.wire_costs
     work, compute, up, down = (c[clients] for c in (problem.work, fleet.compute, fleet.up, fleet.down))
     row, wire = np.asarray(cuts, dtype=np.int64) - 1, _wires(problem, wires, clients)
-    split = row < problem.layers - 1
-    parts = np.where(split, problem.steps.parts[clients], 0.0)
-    overlapped = crossing.overlapped[wire] & split
-    messages = np.where(overlapped, problem.steps.count[clients], parts)
+    split, tail = row != problem.layers - 1, row >= problem.layers
+    overlapped = crossing.overlapped[wire] & split & ~tail
+    parts = np.where(split, problem.steps.parts[clients], 0.0) if split.any() else np.zeros(1)
+    messages = parts * (1 + tail)
+    if overlapped.any():
+        messages = np.where(overlapped, problem.steps.count[clients], messages)
+    bits_up, heads_up = crossing.up(wire, row, problem.fresh.at(clients))
     phases = (
-        model_download(costs.bits[row] + costs.once_after(row, fleet.holds[clients]), down),
+        model_download(costs.bits[row] + _once(problem, row, clients), down),
         client_forward(costs.client_forward[row], work, compute),
-        smashed_upload(crossing.smashed[wire, row], work, up, crossing.smashed_message[wire, row] * parts),
+        smashed_upload(bits_up, work, up, heads_up * parts),
         server_forward(costs.server_forward[row], work, shares),
         server_backward(costs.server_backward[row], work, shares),
         gradient_download(
@@ -193,6 +208,12 @@ def session_phases(
     return replace(serial, overlap=np.maximum(overlap, 0.0))
 
 
+def _once(problem: Problem, row: Ints, clients: Which) -> Floats:
+    """Bits of fixed weights that the clients do not hold yet."""
+    fleet = problem.fleet
+    return problem.costs.once_after(row, fleet.holds[clients], fleet.holds_last[clients])
+
+
 def _wires(problem: Problem, wires: ArrayLike | None, clients: Which) -> Ints:
     first: Ints = problem.allowed.first[problem.allowed.of[clients]]
     return first if wires is None else np.asarray(wires, dtype=np.int64)
@@ -202,6 +223,41 @@ def overlapped_seconds(
     problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which, wires: ArrayLike
 ) -> Floats:
     """Seconds of all mini-batches of a session whose parts overlap."""
+    total: Floats = np.zeros(1)
+    for count, step in _kinds_of_steps(problem, cuts, shares, clients, wires):
+        seconds = overlapped_step(*step)
+        # A server that never answers is waited for only where there is a mini-batch.
+        total = total + np.multiply(count, seconds, out=np.zeros_like(seconds), where=count > 0)
+    return total
+
+
+def session_lines(
+    problem: Problem, cuts: ArrayLike, clients: Which, wires: ArrayLike, *, overlapped: bool
+) -> tuple[Floats, Floats]:
+    """All mini-batches of a session by its share f: the largest of its lines away + work / f.
+
+    In turn there is one line: a_k without the model's transfer, and s_k. Where parts overlap, each line is a
+    path (:func:`cutwater.plan.schedule.overlapped_lines`), the same in all mini-batches.
+    """
+    if not overlapped:
+        phases = session_phases(problem, cuts, np.inf, clients, wires)
+        away = phases.total - phases.model_download - phases.model_upload
+        return away[None], np.broadcast_to(server_work(problem, cuts, clients), away.shape)[None]
+    lines = [np.zeros(1), np.zeros(1)]
+    # At a share of 1 FLOPS, seconds at the server are its FLOPs.
+    for count, step in _kinds_of_steps(problem, cuts, 1.0, clients, wires):
+        lines = [total + count * each for total, each in zip(lines, overlapped_lines(*step), strict=True)]
+    return lines[0], lines[1]
+
+
+_Step = tuple[list[Floats], list[Floats], tuple[Floats, Floats], Floats]
+"""What the larger and the smaller parts of a mini-batch take at each station, how many there are, and rtt."""
+
+
+def _kinds_of_steps(
+    problem: Problem, cuts: ArrayLike, shares: ArrayLike, clients: Which, wires: ArrayLike
+) -> Iterator[tuple[Floats, _Step]]:
+    """How many mini-batches of each kind a session has, with what their parts take."""
     fleet, costs, crossing = problem.fleet, problem.costs, problem.wire_costs
     row, wire = np.asarray(cuts, dtype=np.int64) - 1, np.asarray(wires, dtype=np.int64)
     compute, up, down, rtt = (c[clients] for c in (fleet.compute, fleet.up, fleet.down, fleet.rtt))
@@ -218,16 +274,11 @@ def overlapped_seconds(
         )
         return list(np.broadcast_arrays(*found))
 
-    total: Floats = np.zeros(1)
     for kind in problem.steps.kinds:
         larger, smaller = kind.larger[clients], kind.smaller[clients]
         first = stations(kind.larger_size[clients], np.ones_like(larger))
         second = stations(kind.smaller_size[clients], (smaller > 0).astype(np.float64))
-        step = overlapped_step(first, second, (larger, smaller), rtt)
-        # A server that never answers is waited for only where there is a mini-batch.
-        count = kind.count[clients]
-        total = total + np.multiply(count, step, out=np.zeros_like(step), where=count > 0)
-    return total
+        yield kind.count[clients], (first, second, (larger, smaller), rtt)
 
 
 def session_bits(
@@ -236,17 +287,23 @@ def session_bits(
     """What crosses a client's link in a session, up and down: what the phases above move, in bits."""
     costs, crossing, work = problem.costs, problem.wire_costs, problem.work[clients]
     row, wire = np.asarray(cuts, dtype=np.int64) - 1, _wires(problem, wires, clients)
-    once, parts = costs.once_after(row, problem.fleet.holds[clients]), problem.steps.parts[clients]
-    smashed = np.multiply(crossing.smashed[wire, row], work) + crossing.smashed_message[wire, row] * parts
+    once, parts = _once(problem, row, clients), problem.steps.parts[clients]
+    bits_up, heads_up = crossing.up(wire, row, problem.fresh.at(clients))
+    # Bits are whole numbers, while a third of a session's, say, has no end in binary.
+    smashed = np.rint(np.multiply(bits_up, work) + heads_up * parts)
     gradient = np.multiply(crossing.gradient[wire, row], work) + crossing.gradient_message[wire, row] * parts
     return costs.bits[row] + smashed, costs.bits[row] + once + gradient
 
 
-def plain_bits(problem: Problem, cuts: ArrayLike, clients: Which = ALL) -> tuple[Floats, Floats]:
-    """The same without any codec: what the plan's cuts move as fp32, up and down."""
+def plain_bits(
+    problem: Problem, cuts: ArrayLike, clients: Which = ALL, schedule: str = SCHEDULES[0]
+) -> tuple[Floats, Floats]:
+    """The same without any codec: what the plan's cuts move as fp32, up and down, by one schedule."""
     costs, work, row = problem.costs, problem.work[clients], np.asarray(cuts, dtype=np.int64) - 1
-    once = costs.once_after(row, problem.fleet.holds[clients])
-    return costs.bits[row] + costs.smashed[row] * work, costs.bits[row] + once + costs.gradient[row] * work
+    crossing = WireCosts.of(problem.profile, costs, (Wire(schedule=schedule),))
+    up, _ = crossing.up(0, row, problem.fresh.at(clients))
+    once = _once(problem, row, clients)
+    return costs.bits[row] + np.rint(up * work), costs.bits[row] + once + costs.gradient[row] * work
 
 
 def latency(

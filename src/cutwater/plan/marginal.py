@@ -10,9 +10,6 @@ where a_k is anything that adds to T_k at the same share. Both hold while cuts, 
 are. A client with w_k = 0 is one that no share would help.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
@@ -21,8 +18,6 @@ from cutwater.plan.problem import Problem
 
 TOGETHER = 1e-6
 """Clients whose latencies differ by less, relatively, finish together."""
-FASTER = 1.1
-"""How much faster a link or a device is asked about to be."""
 _NEARBY = 1e-6
 """A session is a straight line in x nearly everywhere: differences are derivatives but for rounding."""
 _ROUNDING = 1e-14
@@ -43,55 +38,16 @@ def marginal(latencies: Floats, shares: Floats, waits: Floats) -> tuple[float, F
     return float(1 / q.sum()), q / q.sum()
 
 
-@dataclass(frozen=True)
-class Gains:
-    """What would shorten every client's own session at the share that it has; NaN where that is not known."""
-
-    waits: Floats
-    """w_k."""
-    link: Floats
-    """Seconds less with a link that is faster by :data:`FASTER`."""
-    device: Floats
-    """The same for its computing."""
-
-    @classmethod
-    def told(cls, phases: Phases[Floats]) -> "Gains":
-        """What phases alone tell: nothing of a session whose parts overlap."""
-        known: Floats = np.where(phases.overlap > 0, np.nan, 1.0)
-        less = (1 - 1 / FASTER) * known
-        return cls(phases.server * known, less * phases.link, less * phases.client)
-
-    @classmethod
-    def of(cls, problem: Problem, phases: Phases[Floats], cuts: Ints, shares: Floats, wires: Ints) -> "Gains":
-        """The same for all clients, where the problem is at hand."""
-        found, some = cls.told(phases), np.flatnonzero(phases.overlap > 0)
-        if not some.size:
-            return found
-        # A plan may be a trifle off where a line ends, so that the slope is taken beyond that.
-        near, far = (
-            latency(problem, cuts[some], shares[some] / (1 - nearby), some, wires[some])
-            for nearby in (_NEARBY, 2 * _NEARBY)
-        )
-        waits = np.where(near - far > _ROUNDING * near, (near - far) / _NEARBY, 0.0)
-        fleet, at = problem.fleet, (cuts[some], room(shares[some], waits), some, wires[some])
-        found.waits[some] = waits
-        found.link[some] = saved(problem, *at, up=fleet.up * FASTER, down=fleet.down * FASTER)
-        found.device[some] = saved(problem, *at, compute=fleet.compute * FASTER)
+def waits(problem: Problem, phases: Phases[Floats], cuts: Ints, shares: Floats, wires: Ints) -> Floats:
+    """w_k of every client."""
+    found: Floats = phases.server
+    some = np.flatnonzero(phases.overlap > 0)
+    if not some.size:
         return found
-
-
-def room(shares: Floats, waits: Floats) -> Floats:
-    """The shares at which a change of something else is looked at.
-
-    A client that no share would help as it is may be just where one does, once it is faster: it has as much
-    of the server as it can use, and the server has more.
-    """
-    return np.where(waits > 0, shares, np.inf)
-
-
-def saved(problem: Problem, cuts: Ints, shares: Floats, clients: Ints, wires: Ints, **columns: Any) -> Floats:
-    """Seconds off the sessions of some clients if the fleet had these columns, with the same plan."""
-    changed = problem.replace(clients=problem.fleet.replace(**columns))
-    before, after = (latency(each, cuts, shares, clients, wires) for each in (problem, changed))
-    less: Floats = np.maximum(before - after, 0.0)
-    return less
+    # A plan may be a trifle off where a line ends, so that the slope is taken beyond that.
+    near, far = (
+        latency(problem, cuts[some], shares[some] / (1 - nearby), some, wires[some])
+        for nearby in (_NEARBY, 2 * _NEARBY)
+    )
+    found[some] = np.where(near - far > _ROUNDING * near, (near - far) / _NEARBY, 0.0)
+    return found

@@ -19,6 +19,7 @@ from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_b
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.problem import Problem
+from cutwater.plan.shared_links import fair_rates
 from cutwater.plan.value import Plan
 
 Planner = Callable[..., Plan]
@@ -82,22 +83,33 @@ def solve_by(problem: Problem, name: str, options: Mapping[str, Any]) -> Plan:
 
 def run(problem: Problem, name: str, /, **options: Any) -> Plan:
     """Only the planner itself, as it is timed; its plan may come without a lower bound."""
-    plan = planner_for(name, options)(problem, **options)
+    chosen = planner_for(name, options)
+    if name == "exact" or not problem.band.shared:
+        plan = chosen(problem, **options)
+    else:
+        # Nobody else plans rates: all clients have an equal part of a shared link, or all that they can use.
+        rates = fair_rates(problem)
+        plan = chosen(problem.at_rates(*rates), **options)
     if not isinstance(plan, Plan):
         raise PlanError(
             f"planner {name!r} returned {type(plan).__name__}, but must return a Plan, as "
             "cutwater.plan.value.assemble makes it"
         )
-    return plan if name == "exact" else replace(plan, outcome=_with_ignored(problem, plan))
+    if name == "exact":
+        return plan
+    plan = replace(plan, outcome=_with_ignored(problem, plan))
+    return replace(plan, problem=problem, rates=rates, lower_bound=0.0) if problem.band.shared else plan
 
 
 def _with_ignored(problem: Problem, plan: Plan) -> str:
-    """How a planner ended, and which wire it took for all where there are others that it does not look at."""
-    used = np.unique(plan.wires[plan.cuts < plan.layers])
-    if len(problem.options) == 1 or len(used) != 1:
+    """How a planner ended, and that it looked at no other wire than each client's first, where it did not."""
+    split = plan.cuts < plan.layers
+    first = problem.allowed.first[problem.allowed.of]
+    if len(problem.options) == 1 or not split.any() or (plan.wires != first)[split].any():
         return plan.outcome
-    wire = problem.options[used[0]]
-    ignored = f"steps {wire.schedule}, {wire.up} up, {wire.down} down"
+    used = [problem.options[place] for place in np.unique(plan.wires[split])]
+    ways = "; ".join(f"steps {wire.schedule}, {wire.up} up, {wire.down} down" for wire in used)
+    ignored = f"{ways}: looks at no other schedule or codec"
     return f"{plan.outcome}; {ignored}" if plan.outcome else ignored
 
 

@@ -58,11 +58,14 @@ class _Search:
         return self.pole + 1 / z if z > 0 else np.nan
 
 
-def smallest_feasible(demand: Demand, supply: float, low: float, high: float, jumps: Floats) -> Bracket:
+def smallest_feasible(
+    demand: Demand, supply: float, low: float, high: float, jumps: Floats, pole: float | None = None
+) -> Bracket:
     """Find the smallest T in (low, high] with demand(T) ≤ supply.
 
-    ``low`` must be infeasible, or the limit of infeasible T where demand has its pole; ``high`` feasible but
-    for rounding; ``jumps`` sorted. Every step is safe: the bracket halves at least once in three.
+    ``low`` must be infeasible, or the limit of infeasible T where demand has its pole, unless that is told
+    apart; ``high`` feasible but for rounding; ``jumps`` sorted. Every step is safe: the bracket halves at
+    least once in three.
     """
     at, below = demand(high)
     step = TOLERANCE
@@ -72,7 +75,7 @@ def smallest_feasible(demand: Demand, supply: float, low: float, high: float, ju
         at, below = demand(high)
     if below > supply:
         return Bracket(high, high, jump=True)
-    search = _Search(supply, low, low, high, [])
+    search = _Search(supply, low if pole is None else pole, low, high, [])
     search.note(high, below)
     slow = 0
     while search.high - search.low > TOLERANCE * search.high:

@@ -25,6 +25,7 @@ from cutwater.plan.session import last_of_pass
 
 STATIONS = ("client_forward", "smashed_upload", "server", "gradient_download", "client_backward")
 """What a part passes, in order."""
+_AT_SERVER = STATIONS.index("server")
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,39 @@ def overlapped_step(
 def _more(times: Floats, seconds: Floats) -> Floats:
     """So many times so many seconds; no time at all for no time of what never ends."""
     return np.multiply(times, seconds, out=np.zeros_like(seconds), where=times > 0)
+
+
+def overlapped_lines(
+    larger: Sequence[Floats], smaller: Sequence[Floats], counts: tuple[Floats, Floats], rtt: Floats
+) -> tuple[Floats, Floats]:
+    """The same step by the share f that its server has: the largest of lines away + work / f.
+
+    As in :func:`overlapped_step`, but for the server's station, which has FLOPs in place of seconds. Each
+    line is a path: one of those above, with its changes of part at the server or at the slowest other
+    station, for the larger parts and for the smaller.
+    """
+    more = [np.maximum(count - 1, 0.0) for count in counts]
+    away = [counts[0] * (larger[0] + larger[4]) + counts[1] * (smaller[0] + smaller[4])]
+    work = [np.zeros_like(away[0])]
+    for i in range(len(STATIONS)):
+        sides = (
+            _of_path(larger[: i + 1], _AT_SERVER, more[0]),
+            _of_path(smaller[i:], _AT_SERVER - i, more[1]),
+        )
+        for first in sides[0]:
+            for second in sides[1]:
+                away.append(rtt + first[0] + second[0])
+                work.append(first[1] + second[1])
+    return np.array(away), np.array(work)
+
+
+def _of_path(passed: Sequence[Floats], server: int, more: Floats) -> list[tuple[Floats, Floats]]:
+    """Away and work of a path through stations, the server among them or not, by where it changes parts."""
+    others = [seconds for place, seconds in enumerate(passed) if place != server]
+    zero = np.zeros_like(more)
+    along, slowest = (np.sum(others, axis=0), np.max(others, axis=0)) if others else (zero, zero)
+    work = passed[server] if 0 <= server < len(passed) else zero
+    found = [(along + _more(more, slowest + zero), work + zero)]
+    if 0 <= server < len(passed):
+        found.append((along + zero, work * (1 + more)))
+    return found

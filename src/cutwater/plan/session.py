@@ -1,7 +1,7 @@
 """How much a client trains in one round: mini-batches, and the parts that each of them is trained in."""
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any
 
@@ -12,7 +12,9 @@ from cutwater.base.errors import CutwaterError, PlanError
 from cutwater.base.kinds import Choice, JsonSchema, Many, Whole
 from cutwater.base.schema import Told, check, described
 from cutwater.codec.registry import CODECS, find_codec
-from cutwater.plan.fleet import MOST, SCHEDULES, Client
+from cutwater.plan.fleet import LABELS, MOST, SCHEDULES, Client
+
+PRECISIONS = ("bf16",)
 
 
 @described("the session", PlanError, either=((("epochs",), ("steps",)),))
@@ -40,6 +42,19 @@ class Session:
         "or not; a cut client may then compute, send and receive different parts at the same time; batch "
         "normalisation sees the parts",
     ] = 1
+    labels: Annotated[
+        str,
+        Choice(LABELS),
+        "`go`: labels go up to the server with smashed data; `stay`: labels, loss and the model's last "
+        "layers stay on the device, and the server has the layers between two cuts",
+    ] = "go"
+    autocast: Annotated[
+        str | None,
+        Choice(PRECISIONS),
+        "`bf16`: forward passes and the loss are computed under torch's autocast, on both sides of a cut and "
+        "by whole clients alike; what then crosses a cut as bf16 is priced as that; weights stay as they "
+        "are, and the model is scored in their precision",
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -51,9 +66,8 @@ class Session:
         source = client if own else self
         size = client.batch_size or self.batch_size
         check_micro_batches(self.micro_batches, size, f"client {client.name!r}")
-        return Session(
-            epochs=source.epochs, steps=source.steps, batch_size=size, micro_batches=self.micro_batches
-        )
+        labels = client.labels or self.labels
+        return replace(self, epochs=source.epochs, steps=source.steps, batch_size=size, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ class OneOrMany(Many):
             raise self.refusal(value, what, refused) from None
 
     def json_schema(self) -> JsonSchema:
-        """Either."""
+        """One name by itself, or a list of names."""
         return {"anyOf": [self.each.json_schema(), super().json_schema()]}
 
     def _allowed(self) -> str:

@@ -1,14 +1,14 @@
 """A problem as the few arrays that the exact planner's inner loops run over.
 
-A *cell* is a cut and a wire. With the weights of client k,
+A *cell* is a place (a cut, or a pair of cuts) and a wire. With the weights of client k,
 
     link = 1/up + 1/down,  on_client = N/f^C,  on_up = N/up,  on_down = N/down,  once = 1/down,
-    heads_up = parts/up,  heads_down = parts/down,  trips = parts·rtt,
+    heads_up = parts/up,  heads_down = parts/down,  trips = parts·rtt (with a tail, twice that),
 
 what no share of the server can shorten of a session in turn is a_k = link·bits + on_client·client +
 on_up·smashed + on_down·gradient + once·fixed + heads_up·head_up + heads_down·head_down + trips: products with
 rows that only depend on the cell (a head is what a codec adds to each part), and on which fixed weights a
-client holds already.
+client holds already and how much of its smashed data comes again, which clients of one pattern have alike.
 
 A session whose parts overlap takes the longest of several such sums (:mod:`cutwater.plan.schedule`). One of
 them is the path along the server: the first part until the server has it, all parts at the server, the last
@@ -22,11 +22,13 @@ from typing import Final
 import numpy as np
 
 from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.plan.kernel import PLAIN
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem
 
-ROWS: Final = 10
-"""bits, client, smashed, gradient, server, fixed, head up, head down, client forward, client backward."""
+ROWS: Final = 11
+"""bits, client, smashed, gradient, server, fixed, head up, head down, client forward, client backward, and 1
+for the other round trip of a cell with a tail."""
 IN_TURN: Final = 9
 """Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
 OVERLAPPED: Final = 31
@@ -42,7 +44,7 @@ class CutTables:
     """What depends on the cell alone, once for each pattern of allowed cells."""
 
     cuts: Ints
-    """Of each cell: those that leave work to the server."""
+    """The place of each cell: those that leave work to the server."""
     wires: Ints
     turns: int
     """So many cells, the first ones, go in turn; the parts of the others overlap."""
@@ -52,7 +54,9 @@ class CutTables:
     """The same over server, but for server itself, which is 1 / server; all 0 where a cell is forbidden.
 
     Then N / max over cells of (T·scaled[4] - weights·scaled) is need_k(T): the smallest share that has client
-    k done by T is found without a division for each cell, and a forbidden cell never wins.
+    k done by T is found without a division for each cell, and a forbidden cell never wins. Only the
+    first PLAIN of them where the rest would add nothing: all cells in turn and of one cut, no heads, no
+    weights that stay fixed.
     """
 
     @classmethod
@@ -66,25 +70,32 @@ class CutTables:
             [
                 costs.bits[cut],
                 costs.client[cut],
-                crossing.smashed[wire, cut],
+                np.zeros(len(cut)),
                 crossing.gradient[wire, cut],
                 costs.server[cut],
                 np.zeros(len(cut)),
-                crossing.smashed_message[wire, cut],
+                np.zeros(len(cut)),
                 crossing.gradient_message[wire, cut],
                 costs.client_forward[cut],
                 costs.client_backward[cut],
+                costs.places.pairs[cut],
             ]
         )
         masks = problem.allowed.cells[:, wire, cut]
         rows = np.empty((len(masks), *plain.shape))
         rows[:] = plain
-        rows[:, 5] = costs.once_after(cut, problem.allowed.holds[:, None])
-        scaled = rows / plain[4]
+        rows[:, 5] = costs.once_after(
+            cut, problem.allowed.holds[:, None], problem.allowed.holds_last[:, None]
+        )
+        fresh = problem.allowed.fresh.at((slice(None), None))
+        rows[:, 2], rows[:, 6] = crossing.up(wire, cut, fresh)
+        turns = int(np.count_nonzero(~crossing.overlapped[wire]))
+        more = rows[:, PLAIN : PLAIN + 3].any() or rows[:, 10].any()
+        needed = rows if more or turns < len(cut) else rows[:, :PLAIN]
+        scaled = needed / plain[4]
         scaled[:, 4] = 1 / plain[4]
         rows[:, 0][~masks] = np.inf
         scaled[np.broadcast_to(~masks[:, None], scaled.shape)] = 0.0
-        turns = int(np.count_nonzero(~crossing.overlapped[wire]))
         return cls(cut + 1, wire, turns, rows, scaled)
 
     def only(self, cells: Bools) -> "CutTables":
@@ -97,23 +108,55 @@ class CutTables:
 def undominated(problem: Problem, table: CutTables) -> Bools:
     """Cells that can be the best for somebody: not those that another wire at the same cut is never behind.
 
-    Overlapping is never slower than going in turn, and fewer bits are never slower than more.
+    Overlapping is never slower than going in turn, and fewer bits are never slower than more. A pair of cuts
+    that costs no less than another in anything is left out as well.
     """
     count = len(problem.options)
-    if count == 1 or not len(table.cuts):
+    if not len(table.cuts):
         return np.ones(len(table.cuts), dtype=bool)
-    crossing, smallest = problem.wire_costs, _smallest_part(problem)
-    busy = np.flatnonzero(problem.costs.server > 0)
-    allowed = np.isfinite(table.rows[:, 0]).reshape(-1, count, len(busy))
+    by_wire = np.ones(len(table.cuts), dtype=bool) if count == 1 else _undominated_wires(problem, table)
+    return by_wire & ~_dominated_pairs(problem, table)
+
+
+def _dominated_pairs(problem: Problem, table: CutTables) -> Bools:
+    """Pairs of cuts that another pair by the same wire is never behind, for any client.
+
+    What client and server compute adds up to the same for all pairs. So only those that leave exactly as much
+    to the server are compared: a model of equal blocks has a few of each kind left, not the square of them.
+    """
+    dominated = np.zeros(len(table.cuts), dtype=bool)
+    pairs = np.flatnonzero(table.cuts > problem.layers)
+    if not pairs.size:
+        return dominated
+    # Forbidden cells have infinite bits: whoever is allowed less is never better.
+    cost = table.rows[:, :, pairs].reshape(-1, len(pairs))
+    kinds = np.array([table.wires[pairs], table.rows[0, 4, pairs]])
+    alike = np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
+    for group in np.split(np.argsort(alike, kind="stable"), np.cumsum(np.bincount(alike))[:-1]):
+        kept: list[int] = []
+        # The cheapest in sum comes first, so that none that is kept is dominated by a later one.
+        with np.errstate(invalid="ignore"):
+            order = group[np.argsort(cost[:, group].sum(axis=0), kind="stable")]
+        for cell in order.tolist():
+            if kept and (cost[:, kept] <= cost[:, cell : cell + 1]).all(axis=0).any():
+                dominated[pairs[cell]] = True
+            else:
+                kept.append(cell)
+    return dominated
+
+
+def _undominated_wires(problem: Problem, table: CutTables) -> Bools:
+    count = len(problem.options)
+    overlapped, smallest = problem.wire_costs.overlapped, _smallest_part(problem)
+    by_wire = table.rows.reshape(len(table.rows), ROWS, count, -1)
+    allowed = np.isfinite(by_wire[:, 0])
     # Of every wire against every other at every cut.
-    never_behind = (crossing.overlapped[:, None] >= crossing.overlapped)[:, :, None]
+    never_behind = (overlapped[:, None] >= overlapped)[:, :, None]
     never_behind = never_behind & (allowed[:, :, None] | ~allowed[:, None]).all(axis=0)
-    for sample, message in (
-        (crossing.smashed[:, busy], crossing.smashed_message[:, busy]),
-        (crossing.gradient[:, busy], crossing.gradient_message[:, busy]),
-    ):
+    for sample, message in ((by_wire[:, 2], by_wire[:, 6]), (by_wire[:, 3], by_wire[:, 7])):
         least = sample * smallest + message
-        never_behind &= (sample[:, None] <= sample) & (least[:, None] <= least)
+        no_more = (sample[:, :, None] <= sample[:, None]) & (least[:, :, None] <= least[:, None])
+        never_behind &= no_more.all(axis=0)
     # Of two that are never behind each other, the first stays.
     first = np.arange(count)[:, None] < np.arange(count)
     better = never_behind & (first[:, :, None] | ~never_behind.transpose(1, 0, 2))
@@ -143,7 +186,7 @@ class ClientTables:
     @classmethod
     def of(cls, problem: Problem, by_cut: CutTables, alone: Floats, clients: Ints) -> "ClientTables":
         """Lay out some of the clients; ``alone`` is for all of them."""
-        columns, seen = _in_turn(problem, clients), np.zeros((len(clients), len(NOT_SEEN)))
+        columns, seen = _in_turn(problem, by_cut, clients), np.zeros((len(clients), len(NOT_SEEN)))
         if by_cut.turns < len(by_cut.cuts):
             columns += _overlapped(problem, clients)
             seen[:] = NOT_SEEN
@@ -167,9 +210,12 @@ class ClientTables:
         return ClientTables(self.by_cut, self.pattern, self.weights, alone, self.seen)
 
 
-def _in_turn(problem: Problem, clients: Ints) -> list[Floats]:
-    fleet, work, parts = problem.fleet, problem.work[clients], problem.steps.parts[clients]
+def _in_turn(problem: Problem, by_cut: CutTables, clients: Ints) -> list[Floats]:
+    fleet, work = problem.fleet, problem.work[clients]
     up, down = fleet.up[clients], fleet.down[clients]
+    # How many messages there are does not matter where they cost nothing, and takes a while to count.
+    free = by_cut.scaled.shape[1] == PLAIN and not fleet.rtt.any()
+    parts = np.zeros(len(clients)) if free else problem.steps.parts[clients]
     return [
         1 / up + 1 / down,
         work / fleet.compute[clients],
@@ -207,12 +253,14 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
     best = np.full(len(problem), np.inf)
     cuts = np.zeros(len(problem), dtype=np.int64)
     wires = problem.allowed.first[problem.allowed.of].copy()
-    for cut in np.flatnonzero(problem.costs.server == 0)[::-1] + 1:
-        for wire in range(len(problem.options)) if cut < problem.layers else (0,):
+    free = np.flatnonzero(problem.costs.server == 0)[::-1] + 1
+    # The whole model first, then what is nearest to it.
+    for cut in free[np.argsort(free > problem.layers, kind="stable")]:
+        for wire in range(len(problem.options)) if cut != problem.layers else (0,):
             seconds = latency(problem, cut, 0.0, wires=wire)
             able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
             better = able & (seconds < best)
             best[better], cuts[better] = seconds[better], cut
-            if cut < problem.layers:
+            if cut != problem.layers:
                 wires[better] = wire
     return best, cuts, wires

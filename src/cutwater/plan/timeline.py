@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutwater.base.arrays import Floats
 from cutwater.base.errors import PlanError
 from cutwater.plan import latency
 from cutwater.plan.busy import NOTHING, RESOURCES, ROUND_TRIP
@@ -30,6 +31,8 @@ LANES = {
 }
 """What works at each station, for people."""
 _FORWARD, _UP, _SERVER, _DOWN, _BACKWARD = STATIONS
+THREE_PARTS = (_FORWARD, _UP, _SERVER, _DOWN, _FORWARD, _BACKWARD, _UP, _SERVER, _DOWN, _BACKWARD)
+"""What a part passes where the tail stays on the client: head, middle, tail, and all the way back."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Timeline:
     """One step of one client, from 0 on."""
 
     name: str
-    """The client's."""
+    """The name of the client whose step it is."""
     cut: int
     wire: Wire | None
     """None where the client has the whole model."""
@@ -67,6 +70,8 @@ class Timeline:
     rtt: float
     stays: tuple[Stay, ...]
     """In the order that they begin in; none for stations that a client with the whole model does not have."""
+    second_cut: int = 0
+    """Of a client with a tail."""
 
     @property
     def seconds(self) -> float:
@@ -101,11 +106,15 @@ def timeline(problem: Problem, plan: "Plan", client: int | str) -> Timeline:
     sizes = part_sizes(size, problem.session.micro_batches)
     if cut == problem.layers:
         stays, wire, rtt = _whole_model(_stations(problem, plan, k, None, sizes)), None, 0.0
+    elif plan.second_cuts[k]:
+        wire, rtt = plan.options[plan.wires[k]], float(problem.fleet.rtt[k])
+        stays = _in_turn(_three_parts(problem, plan, k, wire, sizes), rtt, THREE_PARTS)
     else:
         wire, rtt = plan.options[plan.wires[k]], float(problem.fleet.rtt[k])
         seconds = _stations(problem, plan, k, wire, sizes)
         stays = _overlapped(seconds, rtt) if wire.schedule == "overlapped" else _in_turn(seconds, rtt)
-    return Timeline(problem.fleet.names[k], cut, wire, tuple(sizes), rtt, tuple(stays))
+    second_cut = int(plan.second_cuts[k])
+    return Timeline(problem.fleet.names[k], cut, wire, tuple(sizes), rtt, tuple(stays), second_cut)
 
 
 def _stations(
@@ -117,16 +126,45 @@ def _stations(
     if wire is not None and wire not in problem.options:
         raise PlanError(f"the plan crosses the cut by {wire}, which is no option of this problem")
     way = 0 if wire is None else problem.options.index(wire)
+    bits_up, heads_up = crossing.up(way, row, problem.fresh.at(k))
     columns = (
         latency.client_forward(costs.client_forward[row], size, fleet.compute[k]),
-        latency.smashed_upload(
-            crossing.smashed[way, row], size, fleet.up[k], crossing.smashed_message[way, row]
-        ),
+        latency.smashed_upload(bits_up, size, fleet.up[k], heads_up),
         latency.server_forward(costs.server[row], size, plan.shares[k]),
         latency.gradient_download(
             crossing.gradient[way, row], size, fleet.down[k], crossing.gradient_message[way, row]
         ),
         latency.client_backward(costs.client_backward[row], size, fleet.compute[k]),
+    )
+    return np.array(columns).T.tolist()  # type: ignore[no-any-return]
+
+
+def _three_parts(
+    problem: Problem, plan: "Plan", k: int, wire: Wire, sizes: Sequence[int]
+) -> list[list[float]]:
+    """Seconds of every part at every station of a client with a tail; see :data:`THREE_PARTS`."""
+    fleet, costs, crossing = problem.fleet, problem.costs, problem.wire_costs
+    way, size = problem.options.index(wire), np.array(sizes, dtype=np.float64)
+    # Rows of the head alone, as if it were cut there and no more, and of head and tail.
+    head, both = int(plan.cuts[k]) - 1, int(plan.places[k]) - 1
+    compute, share = fleet.compute[k], plan.shares[k]
+
+    def rest(column: Floats) -> float:
+        return float(column[both] - column[head])
+
+    up, up_heads = crossing.up(way, np.arange(len(problem.places)), problem.fresh.at(k))
+    down, down_heads = crossing.gradient[way], crossing.gradient_message[way]
+    columns = (
+        latency.client_forward(costs.client_forward[head], size, compute),
+        latency.smashed_upload(up[head], size, fleet.up[k], up_heads[head]),
+        latency.server_forward(costs.server_forward[both], size, share),
+        latency.gradient_download(rest(down), size, fleet.down[k], rest(down_heads)),
+        latency.client_forward(rest(costs.client_forward), size, compute),
+        latency.client_backward(rest(costs.client_backward), size, compute),
+        latency.smashed_upload(rest(up), size, fleet.up[k], rest(up_heads)),
+        latency.server_backward(costs.server_backward[both], size, share),
+        latency.gradient_download(down[head], size, fleet.down[k], down_heads[head]),
+        latency.client_backward(costs.client_backward[head], size, compute),
     )
     return np.array(columns).T.tolist()  # type: ignore[no-any-return]
 
@@ -141,10 +179,12 @@ def _whole_model(seconds: Sequence[Sequence[float]]) -> list[Stay]:
     return found
 
 
-def _in_turn(seconds: Sequence[Sequence[float]], rtt: float) -> list[Stay]:
+def _in_turn(
+    seconds: Sequence[Sequence[float]], rtt: float, stations: Sequence[str] = STATIONS
+) -> list[Stay]:
     found, now = [], 0.0
     for part, times in enumerate(seconds):
-        for station, taken in zip(STATIONS, times, strict=True):
+        for station, taken in zip(stations, times, strict=True):
             begin, end = now, now + taken
             now = end + _way(station, rtt)
             found.append(Stay(part, station, begin, end, now, critical=True))

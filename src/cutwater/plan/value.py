@@ -11,14 +11,15 @@ from numpy.typing import ArrayLike
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import FileFormatError, PlanError, suggest
 from cutwater.base.jsonfile import check_document, document
-from cutwater.base.kinds import Choice, Many, Number, Text, Whole
+from cutwater.base.kinds import Choice, Many, Number, Table, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
 from cutwater.codec.registry import find_codec
 from cutwater.plan.explain import explain
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details
-from cutwater.plan.marginal import Gains, marginal
+from cutwater.plan.marginal import marginal, waits
+from cutwater.plan.places import place_of, shown_cuts
 from cutwater.plan.problem import Problem
 from cutwater.plan.session import Wire
 
@@ -53,6 +54,15 @@ class ClientPlan:
     alone: Annotated[
         float | None, SECONDS, "T̃_k, what it would take by itself; null where it may not train all layers"
     ]
+    second_cut: Annotated[
+        int, Whole(0), "the layers after it stay on the client, too, and so do its labels; 0 without a tail"
+    ] = 0
+    rate_up: Annotated[
+        float | None,
+        Number(above=0),
+        "what it gets of the uplink, in bits per second, where links are shared",
+    ] = None
+    rate_down: Annotated[float | None, Number(above=0), "the same in the other direction"] = None
 
 
 @described("a turn", FileFormatError)
@@ -82,6 +92,16 @@ DOCUMENT = Schema(
         Field("server_compute", Number(0), "F^max in FLOPS"),
         Field("clients", Many(Nested(schema_of(ClientPlan)), 1), "what each client does"),
         Field("trace", Many(Nested(schema_of(Iteration))), "the planner's turns"),
+        Field(
+            "knee",
+            Table(),
+            "of a plan that `cutwater plan` makes: the smallest server (`compute`) that saves 90 % of what "
+            "any could, its round (`latency`), and the rounds `without` a server and with one without "
+            "limits (`floor`)",
+            None,
+            told="none",
+            may_be_none=True,
+        ),
     ),
 )
 
@@ -96,6 +116,8 @@ class Plan:
     server_compute: float
     names: Sequence[str]
     cuts: Ints
+    second_cuts: Ints
+    """Of those clients whose labels and tail stay; 0 for the others."""
     shares: Floats
     wires: Ints
     """Places in ``options``."""
@@ -110,11 +132,18 @@ class Plan:
     outcome: str = ""
     """How the planner ended, for people."""
     trace: tuple[Iteration, ...] = ()
+    rates: tuple[Floats, Floats] | None = None
+    """What each client gets of the links, up and down, where they are shared and so planned; else None."""
 
     @cached_property
     def details(self) -> Details:
         """Time, bytes and T̃ of every client, as columns."""
         return self.told if isinstance(self.told, Details) else self.told()
+
+    @property
+    def places(self) -> Ints:
+        """Cuts, and pairs of cuts, by number (:mod:`cutwater.plan.places`)."""
+        return place_of(self.cuts, self.second_cuts, self.layers)
 
     @property
     def phases(self) -> Phases[Floats]:
@@ -150,17 +179,17 @@ class Plan:
         """-dT/dF and dT/da_k: what a little more server compute and less time on a client would save."""
         # Where numbers lie too far apart, nothing is known.
         with np.errstate(all="ignore"):
-            per_flops, effect = marginal(self.latencies, self.shares, self.gains.waits)
+            per_flops, effect = marginal(self.latencies, self.shares, self._waits())
         if np.isfinite(per_flops) and np.isfinite(effect).all():
             return per_flops, effect
         return 0.0, np.zeros(len(self))
 
-    @cached_property
-    def gains(self) -> Gains:
-        """What would shorten every client's own session, as columns; NaN where that is not known."""
+    def _waits(self) -> Floats:
+        """What of every client's session shrinks as its share grows; of a plan from a file, by its phases."""
         if self.problem is None:
-            return Gains.told(self.phases)
-        return Gains.of(self.problem, self.phases, self.cuts, self.shares, self.wires)
+            known: Floats = np.where(self.phases.overlap > 0, np.nan, self.phases.server)
+            return known
+        return waits(self.problem, self.phases, self.places, self.shares, self.wires)
 
     @property
     def bottleneck(self) -> ClientPlan:
@@ -197,6 +226,9 @@ class Plan:
             bytes_up=float(more.bytes_up[k]),
             bytes_down=float(more.bytes_down[k]),
             alone=alone if np.isfinite(alone) else None,
+            second_cut=int(self.second_cuts[k]),
+            rate_up=None if self.rates is None else float(self.rates[0][k]),
+            rate_down=None if self.rates is None else float(self.rates[1][k]),
         )
 
     def place(self, client: int | str) -> int:
@@ -222,7 +254,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document: ``latency``, ``lower_bound``, ``planner``, ``clients`` and more."""
-        body = {
+        clients = [_client_to_json(client) for client in self.clients]
+        return document(FORMAT, VERSION, self.head() | {"clients": clients})
+
+    def head(self) -> dict[str, Any]:
+        """All of that but the clients."""
+        return {
             "planner": self.planner,
             "latency": self.latency,
             "lower_bound": self.lower_bound,
@@ -230,10 +267,8 @@ class Plan:
             "model": self.model,
             "layers": self.layers,
             "server_compute": self.server_compute,
-            "clients": [_client_to_json(client) for client in self.clients],
             "trace": [_iteration_to_json(turn) for turn in self.trace],
         }
-        return document(FORMAT, VERSION, body)
 
     @classmethod
     def from_json(cls, data: object, source: str = "the plan") -> "Plan":
@@ -266,6 +301,7 @@ def assemble(
     cuts: ArrayLike,
     shares: ArrayLike,
     *,
+    second_cuts: ArrayLike = 0,
     wires: ArrayLike | None = None,
     lower_bound: float = 0.0,
     outcome: str = "",
@@ -273,14 +309,19 @@ def assemble(
 ) -> Plan:
     """The Plan that follows from cuts and shares, checked against every constraint of eq. (21).
 
-    ``wires`` are places in ``problem.options``; by default each client goes by the first that it can use.
+    ``second_cuts`` are those of clients whose labels stay, 0 for the others. ``wires`` are places in
+    ``problem.options``; by default each client goes by the first that it can use.
     """
     count, first = len(problem), problem.allowed.first[problem.allowed.of]
     cut_column = np.array(np.broadcast_to(_whole(planner, "cut", cuts), count))
+    second_column = np.array(np.broadcast_to(_whole(planner, "second cut", second_cuts), count))
     share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))
     wire_column = np.array(np.broadcast_to(_whole(planner, "wire", first if wires is None else wires), count))
-    _check_answer(problem, planner, cut_column, share_column, wire_column)
-    for column in (cut_column, share_column, wire_column):
+    if problem.band.shared:
+        raise PlanError(f"planner {planner!r} plans no rates, but links are shared: use cutwater.solve")
+    _check_answer(problem, planner, cut_column, second_column, share_column, wire_column)
+    places = place_of(cut_column, second_column, problem.layers)
+    for column in (cut_column, second_column, share_column, wire_column):
         column.flags.writeable = False
     return Plan(
         planner=planner,
@@ -289,10 +330,11 @@ def assemble(
         server_compute=problem.server.compute,
         names=problem.fleet.names,
         cuts=cut_column,
+        second_cuts=second_column,
         shares=share_column,
         wires=wire_column,
         options=problem.options,
-        told=partial(details, problem, cut_column, share_column, wire_column),
+        told=partial(details, problem, places, share_column, wire_column),
         problem=problem,
         lower_bound=lower_bound,
         outcome=outcome,
@@ -310,10 +352,14 @@ def _whole(planner: str, what: str, numbers: ArrayLike) -> Ints:
     return whole
 
 
-def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats, wires: Ints) -> None:
-    names, cells = problem.fleet.names, problem.allowed.cells
-    inside = (cuts >= 1) & (cuts <= problem.layers) & (wires >= 0) & (wires < len(problem.options))
-    row, wire = np.where(inside, cuts, 1) - 1, np.where(inside, wires, 0)
+def _check_answer(
+    problem: Problem, planner: str, cuts: Ints, second_cuts: Ints, shares: Floats, wires: Ints
+) -> None:
+    names, cells, layers = problem.fleet.names, problem.allowed.cells, problem.layers
+    inside = (cuts >= 1) & (cuts <= layers) & (wires >= 0) & (wires < len(problem.options))
+    inside &= (second_cuts == 0) | ((cuts < second_cuts) & (second_cuts < layers) & problem.stay)
+    place = place_of(np.where(inside, cuts, 1), np.where(inside, second_cuts, 0), layers)
+    row, wire = place - 1, np.where(inside, wires, 0)
     good = inside & (cells[0][wire, row] if len(cells) == 1 else cells[problem.allowed.of, wire, row])
     work = problem.costs.server[row] * problem.work
     with np.errstate(all="ignore"):
@@ -326,7 +372,7 @@ def _check_answer(problem: Problem, planner: str, cuts: Ints, shares: Floats, wi
     for what, right, values, why in checks:
         if not right.all():
             k = int(np.argmin(right))
-            found = f"{what} {values[k]} at cut {cuts[k]}"
+            found = f"{what} {values[k]} at {shown_cuts(int(cuts[k]), int(second_cuts[k]))}"
             raise PlanError(f"planner {planner!r} gave client {names[k]!r} {found}, {why}")
     used, most = float(shares.sum()), problem.server.compute
     if used > most * (1 + 1e-9):
@@ -348,8 +394,11 @@ def _client_to_json(client: ClientPlan) -> dict[str, Any]:
         "alone",
         "bytes_up",
         "bytes_down",
+        "second_cut",
     )
     row: dict[str, Any] = {key: getattr(client, key) for key in plain}
+    if client.rate_up is not None:
+        row |= {"rate_up": client.rate_up, "rate_down": client.rate_down}
     return row | {"phases": client.phases.to_json()}
 
 
@@ -373,9 +422,16 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
     if len(set(names)) != len(names):
         raise FileFormatError(f"{source} must name every client, each with a name of its own")
     cuts = np.array([row["cut"] for row in rows], dtype=np.int64)
+    second_cuts = np.array([row.get("second_cut", 0) for row in rows], dtype=np.int64)
     shares = np.array([row["share"] for row in rows], dtype=np.float64)
     if cuts.max() > body["layers"]:
         raise FileFormatError(f"{source} has a cut outside 1 to {body['layers']}")
+    wrong = (second_cuts > 0) & ((second_cuts <= cuts) | (second_cuts >= body["layers"]))
+    if wrong.any():
+        raise FileFormatError(
+            f"{source} has a second cut {second_cuts[wrong][0]} after cut {cuts[wrong][0]}, but it must be "
+            f"above that and below {body['layers']}"
+        )
     return Plan(
         planner=body["planner"],
         model=body["model"],
@@ -383,6 +439,7 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         server_compute=body["server_compute"],
         names=names,
         cuts=cuts,
+        second_cuts=second_cuts,
         shares=shares,
         wires=np.array([options.index(way) for way in ways], dtype=np.int64),
         options=options,
@@ -395,7 +452,15 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         lower_bound=body["lower_bound"],
         outcome=body["outcome"],
         trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),
+        rates=_rates_from_json(rows),
     )
+
+
+def _rates_from_json(rows: list[dict[str, Any]]) -> tuple[Floats, Floats] | None:
+    up, down = ([row.get(key) for row in rows] for key in ("rate_up", "rate_down"))
+    if None in up or None in down:
+        return None
+    return np.array(up, dtype=np.float64), np.array(down, dtype=np.float64)
 
 
 def _iteration_from_json(turn: dict[str, Any]) -> Iteration:
