@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sample_models as models
 import torch
@@ -26,7 +27,7 @@ def test_a_decision_by_data_is_refused_with_its_line_and_the_way_out(granularity
         cutwater.layered(models.Deciding(), VECTORS, granularity=granularity)
     message = str(refusal.value)
     assert f"sample_models.py:{line_of('# decides here')} (if x.mean() > 0:" in message
-    assert "layers=[model.stem, *model.blocks, model.head]" in message
+    assert "cutwater.layered(model, example, layers=[" in message
     assert "\n" not in message
     captured = capfd.readouterr()
     assert not captured.out
@@ -105,26 +106,40 @@ def test_parameters_without_a_shape_are_asked_for():
         cutwater.layered(nn.Sequential(nn.LazyLinear(3)), VECTORS)
 
 
-def test_a_size_that_only_the_example_had_is_checked_on_the_server():
+def test_a_size_that_no_shape_tells_crosses_the_cut():
     class Grid(nn.Module):
         def __init__(self):
             super().__init__()
             self.patches = nn.Conv2d(3, 6, 2, 2)
-            self.mix = nn.Linear(6, 6)
+            self.mix, self.mix_again = nn.Linear(6, 6), nn.Linear(6, 6)
             self.head = nn.Linear(6, 3)
 
         def forward(self, x):
             x = self.patches(x)
             height, width = x.shape[2:]
             x = self.mix(x.flatten(2).transpose(1, 2))  # height and width are no longer in the shape
-            x = x.transpose(1, 2).unflatten(2, (height, width))
+            x = self.mix_again(x).transpose(1, 2).unflatten(2, (height, width))
             return self.head(x.amax(2).mean(2))
 
     layered = cutwater.layered(Grid(), torch.randn(2, 3, 8, 8))
-    client, server = layered.split(1)
-    check_every_cut(layered, torch.randn(2, 3, 8, 8))
-    with pytest.raises(ModelError, match=r"smashed data of shape \(None, .* take it apart with an example"):
-        server(client(torch.randn(2, 3, 12, 12)))
+    client, server = layered.split(2)
+    for size in ((8, 8), (12, 12), (6, 10)):
+        check_every_cut(layered, torch.randn(2, 3, *size))
+    smashed = client(torch.randn(5, 3, 12, 6))
+    assert [tuple(value.shape[1:]) for value in smashed if not value.is_floating_point()] == [(1,), (1,)]
+    assert server(smashed).shape == (5, 3)
+
+
+def test_a_size_that_is_baked_into_the_trace_is_refused_by_name():
+    class Mean(models.Deep):
+        def forward(self, x):
+            return super().forward(x.sum(1) / np.float32(int(x.shape[1])))
+
+    layered = cutwater.layered(Mean(), torch.randn(2, 5, 6))
+    check_every_cut(layered, torch.randn(2, 5, 6))
+    client = layered.split(1).client
+    with pytest.raises(ModelError, match="taken apart for x of shape any×5×6, but got 2×9×6: take it apart"):
+        client(torch.randn(2, 9, 6))
 
 
 def test_a_forward_that_holds_for_one_batch_size_only_is_refused():

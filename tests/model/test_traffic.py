@@ -25,7 +25,7 @@ def test_weights_that_learn_and_buffers_travel_every_round_and_the_others_once()
     every = 4 * (2000 + 10_010) + 4 * 2000 + 8
     assert found.bytes_up == every
     assert found.bytes_down() == every + 4_004_000
-    assert found.bytes_down(found) == every
+    assert found.bytes_down(found.fixed) == every
 
 
 def test_a_tensor_with_two_names_travels_under_the_first():

@@ -129,6 +129,55 @@ def test_convolutions_start_with_the_variance_of_he():
     assert conv.weight.std().item() == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
 
 
+@pytest.fixture(scope="module")
+def v2_m():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return zoo.build("efficientnet_v2_m", "1x28x28", 10)
+
+
+def test_residual_blocks_of_efficientnet_start_as_identities(v2_m):
+    blocks = [module for module in v2_m.modules() if isinstance(module, Residual)]
+    for block in blocks:
+        norms = [module for module in block.branch.modules() if isinstance(module, nn.BatchNorm2d)]
+        assert not norms[-1].weight.any()
+        assert all(norm.weight.eq(1).all() for norm in norms[:-1])
+    last = blocks[-1].train()
+    x = torch.randn(2, 512, 2, 2)
+    assert torch.equal(last(x), x)
+
+
+def test_grouped_convolutions_of_efficientnet_start_by_the_fan_out_of_one_group(v2_m):
+    for module in v2_m.modules():
+        if isinstance(module, nn.Conv2d) and module.groups > 1:
+            assert module.weight.std().item() == pytest.approx((2 / 9) ** 0.5, rel=0.1)
+    every = [m.weight.flatten() for m in v2_m.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    assert torch.cat(every).std().item() == pytest.approx((2 / 9) ** 0.5, rel=0.01)
+
+
+def test_the_classifier_of_efficientnet_starts_small(v2_m):
+    classifier = v2_m.head.classifier
+    assert classifier.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    assert not classifier.bias.any()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_plain_sgd_learns_residual_nets_from_the_original_s_start(name):
+    """Why their last γ is not 0: they need no identities."""
+    torch.manual_seed(0)
+    model = zoo.build(name, "1x8x8", 4).train()
+    x, y = torch.randn(16, 1, 8, 8), torch.arange(16) % 4
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    told = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        told.append(loss.item())
+    assert told[-1] < told[0] / 4
+
+
 @given(probability=st.floats(0, 0.9), seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=50)
 def test_stochastic_depth_drops_whole_samples_and_scales_the_rest(probability, seed):

@@ -13,10 +13,27 @@ from cutwater.model.graph.program import Forward
 class _Part(nn.Module):
     """Some of a model's submodules under their own names, in the modes that the model puts them in."""
 
-    def __init__(self, still: frozenset[str]) -> None:
+    def __init__(self, still: frozenset[str], order: Mapping[str, int]) -> None:
         super().__init__()
         self.still = still
         """Submodules that stay in eval mode when the model is trained: its own ``train`` says so."""
+        self.order = order
+        """The place of every submodule and tensor among the model's, by name."""
+        self.lent: frozenset[str] = frozenset()
+        """Tensors that this part uses and another keeps: no state dict of this one has them."""
+        self.register_state_dict_post_hook(_leave_out_lent)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_miss_no_lent)  # type: ignore[no-untyped-call]
+
+    def _arrange(self) -> None:
+        """List everything in the model's own order, whatever came first here."""
+        for path, part in self.named_modules():
+            prefix = f"{path}." if path else ""
+            for table in (part._parameters, part._buffers, part._modules):
+                places = {name: self.order.get(prefix + name, -1) for name in table}
+                if list(places.values()) != sorted(places.values()):
+                    members = sorted(table.items(), key=lambda item: places[item[0]])
+                    table.clear()
+                    table.update(members)
 
     def train(self, mode: bool = True) -> "_Part":
         """Training mode or eval mode, as the model's own ``train`` would set it."""
@@ -41,15 +58,19 @@ class Half(_Part):
         evaluate: Forward,
         borrowed: Sequence[str] = (),
         still: frozenset[str] = frozenset(),
+        order: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(still)
-        self.training = root.training
+        super().__init__(still, order or {})
+        self.training, self._version = root.training, root._version
         self.targets, self.borrowed = tuple(targets), tuple(borrowed)
         self._programs = (evaluate, train)
         for target in self.borrowed:
             _adopt(self, root, target, keep=False)
         for target in self.targets:
             _adopt(self, root, target)
+        kept = {name for target in self.targets for name in _names_under(self, target)}
+        self.lent = frozenset(n for t in self.borrowed for n in _names_under(self, t) if n not in kept)
+        self._arrange()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The layers of this half, in order."""
@@ -60,12 +81,12 @@ class Half(_Part):
         return self._programs[holder.training](holder, *inputs, **named)
 
 
-class Joined(_Part):
-    """Both halves put together again: w = w^C ⊎ w^S."""
+class _Several(_Part):
+    """Some parts of a model in one, each tensor once."""
 
     def __init__(self, halves: Sequence[Half]) -> None:
-        super().__init__(frozenset().union(*(half.still for half in halves)))
-        self.training = halves[0].training
+        super().__init__(frozenset().union(*(half.still for half in halves)), halves[0].order)
+        self.training, self._version = halves[0].training, halves[0]._version
         # A plain list keeps the halves out of the module tree, which already holds their contents.
         self._chain = [half.run for half in halves]
         for half in halves:
@@ -75,6 +96,29 @@ class Joined(_Part):
         for half in halves:
             for target in half.targets:
                 _adopt(self, half, target)
+        self._arrange()
+
+
+class Ends(_Several):
+    """Head and tail of a model, whose middle is elsewhere: called, it is the head."""
+
+    def __init__(self, head: Half, tail: Half) -> None:
+        super().__init__([head, tail])
+        kept = {name for target in (*head.targets, *tail.targets) for name in _names_under(self, target)}
+        borrowed = (*head.borrowed, *tail.borrowed)
+        self.lent = frozenset(n for t in borrowed for n in _names_under(self, t) if n not in kept)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The layers before the first cut."""
+        return self._chain[0](self, *inputs, **named)
+
+    def tail(self, value: Any) -> Any:
+        """The layers after the second cut, from what crosses it."""
+        return self._chain[1](self, value)
+
+
+class Joined(_Several):
+    """Both halves put together again: w = w^C ⊎ w^S."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The whole model."""
@@ -115,7 +159,7 @@ def _adopt(holder: nn.Module, root: nn.Module, target: str, *, keep: bool = True
         assert inner is not None
         if inner is source:
             return  # an outer module that is already here holds it
-        inner.training = source.training
+        inner.training, inner._version = source.training, source._version
         holder = inner
     found = getattr(source, name)
     if isinstance(found, nn.Module):
@@ -127,3 +171,24 @@ def _adopt(holder: nn.Module, root: nn.Module, target: str, *, keep: bool = True
         holder.register_buffer(name, found, persistent=keep and kept)
     else:
         setattr(holder, name, found)
+
+
+def _names_under(root: nn.Module, target: str) -> list[str]:
+    """Names of the tensors that a target stands for: its own, or all of a submodule."""
+    path, _, name = target.rpartition(".")
+    found = getattr(root.get_submodule(path), name)
+    if not isinstance(found, nn.Module):
+        return [target]
+    tensors = (*found.named_parameters(remove_duplicate=False), *found.named_buffers(remove_duplicate=False))
+    return [f"{target}.{name}" for name, _ in tensors]
+
+
+def _leave_out_lent(part: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    assert isinstance(part, _Part)
+    for name in part.lent:
+        state.pop(f"{prefix}{name}", None)
+
+
+def _miss_no_lent(part: nn.Module, incompatible: Any) -> None:
+    assert isinstance(part, _Part)
+    incompatible.missing_keys[:] = [name for name in incompatible.missing_keys if name not in part.lent]

@@ -1,7 +1,7 @@
 """A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and where it can be cut (paper, Sec. III-B)."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.graph.program import Program, chain, tensors_of
-from cutwater.model.halves import Half
+from cutwater.model.halves import Ends, Half
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,29 @@ class Layer:
 
 
 class Split(NamedTuple):
-    """w^C and w^S (eq. (4))."""
+    """w^C and w^S (eq. (4)); w^C is an :class:`~cutwater.model.halves.Ends` where the tail stays, too."""
 
     client: nn.Module
     server: nn.Module
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A tensor that several layers use: a tied weight, say."""
+
+    name: str
+    """The first of its names."""
+    layers: tuple[int, ...]
+    """Those that use it, ascending."""
+    learns: bool
+    """One that does may be on one side only; one that does not is the same on both."""
+
+    def torn_by(self, cut: int, second_cut: int) -> str | None:
+        """Why a pair of cuts can't be used with it: both sides would train it; None if they would not."""
+        if not self.learns or len({cut < layer <= second_cut for layer in self.layers}) == 1:
+            return None
+        used = " and ".join(map(str, (self.layers[0], self.layers[-1])))
+        return f"{self.name} is used in layers {used}, so both sides would train it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +79,33 @@ class Layered:
         """L."""
         return len(self.layers)
 
-    def split(self, cut: int) -> Split:
-        """Layers 1..cut and the rest; at L the server's half is empty and passes everything through."""
+    def split(self, cut: int, second_cut: int = 0) -> Split:
+        """Layers 1..cut and the rest; at L the server's half is empty and passes everything through.
+
+        With a second cut the server has layers cut+1..second_cut, and the client the layers after that, too.
+        """
+        if second_cut:
+            self.check_cuts(cut, second_cut)
+            head, tail = self.half(0, cut), self._part(second_cut, len(self), ())
+            return Split(Ends(head, tail), self._part(cut, second_cut, {*head.targets, *tail.targets}))
         self.check_cut(cut)
         client = self.half(0, cut)
         return Split(client, nn.Identity() if cut == len(self) else self.half(cut, len(self)))
 
     def half(self, low: int, high: int) -> Half:
-        """Layers low+1..high as one module."""
+        """Layers low+1..high as one module; what layers before use as well is theirs, if both may have it."""
+        targets = self._targets(low, high)
+        return self._part(low, high, [t for t in targets if not low < self._homes.get(t, high) <= high])
+
+    def _part(self, low: int, high: int, elsewhere: Collection[str]) -> Half:
+        """Layers low+1..high as one module that keeps all it uses but for what is kept elsewhere."""
         train = self.train_program.compile(low, high)
         same = self.eval_program is self.train_program
         evaluate = train if same else self.eval_program.compile(low, high)
         targets = self._targets(low, high)
-        owned = [target for target in targets if low < self._homes.get(target, high) <= high]
-        borrowed = [target for target in targets if target not in owned]
-        return Half(self.module, owned, train, evaluate, borrowed, self._still)
+        owned = [target for target in targets if target not in elsewhere]
+        borrowed = [target for target in targets if target in elsewhere]
+        return Half(self.module, owned, train, evaluate, borrowed, self.still, self._places)
 
     def check_cut(self, cut: int) -> None:
         """Refuse a cut that is out of range or ruled out."""
@@ -87,16 +118,43 @@ class Layered:
         if cut in self.ruled_out:
             raise ModelError(f"cut {cut} can't be used: {self.ruled_out[cut]}")
 
+    def check_cuts(self, cut: int, second_cut: int) -> None:
+        """Refuse a pair of cuts that is out of range or ruled out."""
+        depth, both = len(self), (cut, second_cut)
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in both)
+        if not whole or not 1 <= cut < second_cut < depth:
+            raise ModelError(
+                f"cuts {cut!r} and {second_cut!r} are out of range: the model has {depth} layers, so two "
+                f"cuts are whole numbers from 1 to {depth - 1}, the second above the first"
+            )
+        for shared in self.shared:
+            reason = shared.torn_by(cut, second_cut)
+            if reason:
+                raise ModelError(f"cuts {cut} and {second_cut} can't be used together: {reason}")
+
     @cached_property
     def ruled_out(self) -> Mapping[int, str]:
-        """Cuts that would put a tied parameter on both sides, each with the reason."""
+        """Cuts that would put a tied parameter that learns on both sides, each with the reason.
+
+        One that does not learn is the same on both sides, and rules out nothing.
+        """
         reasons: dict[int, str] = {}
-        for name, used in self._uses.items():
-            first, last = min(used), max(used)
-            for cut in range(first, last):
-                text = f"{name} is used in layers {first} and {last}, so both sides would train it"
-                reasons.setdefault(cut, text)
+        for shared in self.shared:
+            for cut in range(shared.layers[0], shared.layers[-1]):
+                reason = shared.torn_by(cut, len(self))
+                if reason:
+                    reasons.setdefault(cut, reason)
         return dict(sorted(reasons.items()))
+
+    @cached_property
+    def shared(self) -> tuple[Shared, ...]:
+        """What several layers use, in the model's order."""
+        frozen = _frozen(self.module)
+        return tuple(
+            Shared(name, tuple(sorted(layers)), name not in frozen)
+            for name, layers in self._uses.items()
+            if len(layers) > 1
+        )
 
     @cached_property
     def parameters_of_layer(self) -> Mapping[int, tuple[str, ...]]:
@@ -108,6 +166,22 @@ class Layered:
         return {layer: tuple(names) for layer, names in found.items()}
 
     @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The place of every parameter, by all of its names, among those of layers 1 to L."""
+        first = [name for names in self.parameters_of_layer.values() for name in names]
+        places = {name: place for place, name in enumerate(first)}
+        first_names = _first_names(self.module)
+        named = self.module.named_parameters(remove_duplicate=False)
+        return {name: places[first_names.get(id(tensor), name)] for name, tensor in named}
+
+    def names_at_ends(self, first: int, last: int) -> frozenset[str]:
+        """All names of the parameters that one of so many first layers uses, or one of so many last."""
+        first_names = _first_names(self.module)
+        named = self.module.named_parameters(remove_duplicate=False)
+        uses = {name: self._uses.get(first_names.get(id(tensor), name), {1}) for name, tensor in named}
+        return frozenset(n for n, at in uses.items() if min(at) <= first or max(at) > len(self) - last)
+
+    @cached_property
     def _uses(self) -> Mapping[str, set[int]]:
         """For each tensor (under the first of its names) the layers that use it."""
         firm, loose = self._gather(constants=False), self._gather(constants=True)
@@ -116,13 +190,22 @@ class Layered:
 
     @cached_property
     def _homes(self) -> Mapping[str, int]:
-        """The layer that keeps each constant of the state dict."""
+        """The layer that keeps what both sides may hold: constants, and what holds frozen weights only."""
         first_names = _first_names(self.module)
         constants = {target for program in self._programs for target in program.constants}
         keys = {
             t: first_names.get(id(tensor), n) for t in constants for n, tensor in tensors_of(self.module, t)
         }
-        return {target: min(self._uses[key]) for target, key in keys.items() if key in self._uses}
+        homes = {target: min(self._uses[key]) for target, key in keys.items() if key in self._uses}
+        frozen, used = _frozen(self.module), dict[str, int]()
+        for program in self._programs:
+            for target, layer in program.targets(0, len(self)):
+                used[target] = min(layer, used.get(target, layer))
+        for target, layer in used.items():
+            names = [first_names.get(id(tensor), name) for name, tensor in tensors_of(self.module, target)]
+            if target not in homes and names and frozen.issuperset(names):
+                homes[target] = layer
+        return homes
 
     def _gather(self, *, constants: bool) -> dict[str, set[int]]:
         uses: dict[str, set[int]] = {}
@@ -146,16 +229,10 @@ class Layered:
     def restart(self) -> None:
         """Fill these buffers as they were: what one session left in them is no business of the next."""
         for name, value in self.unsaved.items():
-            buffer = self.module.get_buffer(name)
-            if buffer.shape == value.shape:
-                with torch.no_grad():
-                    buffer.copy_(value)
-            else:  # the model put another in its place
-                owner, _, own_name = name.rpartition(".")
-                setattr(self.module.get_submodule(owner), own_name, value.clone())
+            fill_buffer(self.module, name, value)
 
     @cached_property
-    def _still(self) -> frozenset[str]:
+    def still(self) -> frozenset[str]:
         """Submodules that the model's own ``train`` leaves in eval mode: frozen BatchNorm, say."""
         modules = dict(self.module.named_modules())
         before = {name: module.training for name, module in modules.items()}
@@ -205,6 +282,10 @@ class Layered:
     def _tensor_order(self) -> Mapping[str, int]:
         return {name: index for index, (name, _) in enumerate(_state(self.module))}
 
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {**self._order, **self._tensor_order}
+
     def _position(self, target: str) -> tuple[int, int]:
         """Where the model registered a target, so that halves and joins list their state in its order."""
         owner = target if target in self._order else target.rpartition(".")[0]
@@ -233,6 +314,22 @@ def _state(root: nn.Module) -> list[tuple[str, Tensor]]:
     return [*parameters, *root.named_buffers(remove_duplicate=False)]
 
 
+def _frozen(root: nn.Module) -> frozenset[str]:
+    """First names of the parameters that do not learn."""
+    return frozenset(name for name, parameter in root.named_parameters() if not parameter.requires_grad)
+
+
 def _first_names(root: nn.Module) -> dict[int, str]:
     """The first name of each parameter and buffer, by identity."""
     return {id(tensor): name for name, tensor in reversed(_state(root))}
+
+
+def fill_buffer(module: nn.Module, name: str, value: Tensor) -> None:
+    """Have these numbers in a buffer, or another of this shape in its place, as a module may have put one."""
+    buffer = module.get_buffer(name)
+    if buffer.shape == value.shape:
+        with torch.no_grad():
+            buffer.copy_(value)
+    else:
+        owner, _, own_name = name.rpartition(".")
+        setattr(module.get_submodule(owner), own_name, value.to(buffer.device, copy=True))

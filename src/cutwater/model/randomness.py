@@ -10,7 +10,7 @@ the same bits wherever the model is cut, and whatever ran before.
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -117,6 +117,19 @@ def drawn_from(*parts: object) -> Iterator[None]:
         torch.default_generator.set_state(before[0])
         np.random.set_state(before[1])
         random.setstate(before[2])
+
+
+def draws(read: Callable[[], object]) -> bool:
+    """Whether a call of the user's own code draws from one of these generators."""
+
+    def states() -> tuple[object, ...]:
+        numpys: Any = np.random.get_state()
+        return torch.default_generator.get_state().tolist(), numpys[1].tolist(), numpys[2], random.getstate()
+
+    with drawn_from("draws"):
+        before = states()
+        read()
+        return states() != before
 
 
 def _cuda_in_use() -> bool:

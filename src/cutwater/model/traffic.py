@@ -7,7 +7,7 @@ travel down once, and a device that holds them knows them by their digest. A ten
 under the first of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -28,11 +28,17 @@ class Traffic:
         """What travels down and up in every round."""
         return (*self.learned, *self.buffers)
 
-    def bytes_down(self, held: "Traffic | None" = None) -> int:
-        """What a round sends to a device that holds the fixed weights of another half already."""
-        known = held.fixed if held is not None else {}
-        new = (size for name, size in self.fixed.items() if name not in known)
-        return self.bytes_up + sum(new)
+    def lacking(self, held: Container[str]) -> tuple[str, ...]:
+        """The fixed weights that a device lacks which holds some of them."""
+        return tuple(name for name in self.fixed if name not in held)
+
+    def bytes_down(self, held: Container[str] = ()) -> int:
+        """What a round sends to a device that holds some fixed weights already."""
+        return self.bytes_up + sum(self.fixed[name] for name in self.lacking(held))
+
+    def first_name(self, name: str) -> str:
+        """The first name of a tensor, by any of its names."""
+        return self.aliases.get(name, name)
 
     @property
     def bytes_up(self) -> int:

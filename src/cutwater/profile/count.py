@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from torch import nn
 
 from cutwater.base.errors import ModelError, suggest
 from cutwater.model import zoo
@@ -17,8 +18,8 @@ from cutwater.model.layers import Layered
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.options import check_option
-from cutwater.profile.values import Cut, Profile
-from cutwater.profile.walk import LayerCost, first_tensor, naming, walk
+from cutwater.profile.values import Cut, Profile, SharedWeight
+from cutwater.profile.walk import LayerCost, bits, first_tensor, naming, walk
 
 PAPER_KAPPA = 4.7
 """κ = BP/FP, which the latencies in the paper's figures follow from."""
@@ -26,6 +27,7 @@ MOST_KAPPA = 1e6
 """Far beyond any model, and safe to multiply and to square."""
 MOST_SAMPLES = 10**9
 """Of a mini-batch, as in a session; more is a slip of the pen."""
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 COUNTERS: Mapping[str, Formulas] = {"exact": EXACT, "paper": PAPER}
 
 
@@ -38,6 +40,7 @@ def profile_model(
     kappa: float | None = None,
     batch_size: int = 32,
     optimizer: str = "sgd",
+    autocast: str | None = None,
     **options: Any,
 ) -> Profile:
     """The profile of a model by name (see :func:`cutwater.build`), built without memory for its weights.
@@ -59,6 +62,7 @@ def profile_model(
             count=count,
             kappa=kappa,
             optimizer=optimizer,
+            autocast=autocast,
             model=name,
             input=str(spec),
             classes=classes,
@@ -81,7 +85,7 @@ def load_model(
     *,
     device: str = "cpu",
     **options: Any,
-) -> tuple[Layered, torch.Tensor]:
+) -> tuple[Layered, torch.Tensor | dict[str, torch.Tensor]]:
     """A model by name as layers, and a batch for it."""
     with torch.device(device):
         module = zoo.build(name, input, classes, **options)
@@ -97,18 +101,19 @@ def profile_layered(
     count: str = "exact",
     kappa: float | None = None,
     optimizer: str = "sgd",
+    autocast: str | None = None,
     model: str | None = None,
     input: str | None = None,
     classes: int | None = None,
 ) -> Profile:
     """The profile of a model as layers; the first dimension of the examples is the batch size.
 
-    The model stays as it is: weights, gradients, running statistics and mode.
+    ``autocast`` is the session's. The model stays as it is: weights, gradients, running statistics and mode.
     """
     first = first_tensor(example_inputs)
     batch = first.shape[0]
     check_settings(count, kappa, batch, optimizer)
-    costs = walk(layered, example_inputs, COUNTERS[count])
+    costs = walk(layered, example_inputs, COUNTERS[count], autocast)
     backward, ratio = _backward_flops(costs, count, kappa)
     return Profile(
         model=model or type(layered.module).__name__,
@@ -119,6 +124,8 @@ def profile_layered(
         batch_size=batch,
         optimizer=optimizer,
         cuts=_cuts(layered, costs, backward, batch, OPTIMIZER_STATE[optimizer], buffers=count != "paper"),
+        shared=_shared(layered),
+        batch_norm=_batch_norm(layered),
     )
 
 
@@ -168,6 +175,7 @@ def _cuts(
     weights = list(accumulate(cost.weight_bits for cost in costs))
     buffered = list(accumulate(cost.buffer_bits if buffers else 0 for cost in costs))
     frozen = list(accumulate(cost.frozen_bits for cost in costs))
+    varies = list(accumulate(cost.varies or cost.gradient_bits > 0 for cost in costs))
     return tuple(
         Cut(
             cut=index + 1,
@@ -186,6 +194,22 @@ def _cuts(
             buffer_bits=buffered[index],
             frozen_bits=frozen[index],
             crossing=cost.crossing,
+            repeats=not varies[index] and cost.crossing is not None and index + 1 < len(costs),
         )
         for index, (layer, cost) in enumerate(zip(layered.layers, costs, strict=True))
     )
+
+
+def _shared(layered: Layered) -> tuple[SharedWeight, ...]:
+    module = layered.module
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return tuple(
+        SharedWeight(each.name, each.layers, bits([tensors[each.name]]), each.learns)
+        for each in layered.shared
+    )
+
+
+def _batch_norm(layered: Layered) -> bool:
+    """Whether a module normalises by the statistics of its batch; one that stays in eval mode does not."""
+    modules = layered.module.named_modules()
+    return any(isinstance(module, _BATCH_NORM) and name not in layered.still for name, module in modules)

@@ -12,6 +12,8 @@ it does not see attention: for anything but convolutional networks use ``EXACT``
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -19,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from cutwater.model.zoo.convolution import convolutions_as_such
 
 aten = torch.ops.aten
 
@@ -28,12 +32,26 @@ Formulas = Mapping[Any, Formula]
 
 
 class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the FLOPs of every operator that runs inside it, autograd's included."""
+    """Adds up the FLOPs of every operator that runs inside it, autograd's included.
+
+    And sees whether the same sample would come out the same another time: not where one draws, as dropout
+    does, nor where one goes by the other samples of a mini-batch, as batch normalisation in training does.
+    """
 
     def __init__(self, formulas: Formulas) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.formulas = formulas
-        self.flops = 0
+        self.flops, self.varies = 0, False
+        self._as_such = ExitStack()
+
+    def __enter__(self) -> "OperatorCounter":
+        self._as_such.enter_context(convolutions_as_such())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._as_such.close()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -43,7 +61,27 @@ class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         formula = self.formulas.get(func._overloadpacket)
         if formula is not None:
             self.flops += int(formula(*args, **(kwargs or {}), out_val=result))
+        self.varies = self.varies or _varies(func, args, kwargs or {})
         return result
+
+
+def _varies(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator draws, or normalises by the mini-batch at hand."""
+    draws, places = _signature(func)
+
+    def given(name: str) -> Any:
+        place = places.get(name, len(args))
+        return args[place] if place < len(args) else kwargs.get(name)
+
+    # Attention may draw, and says so by its tag; whether it does is up to its dropout.
+    return (draws and ("dropout_p" not in places or bool(given("dropout_p")))) or given("training") is True
+
+
+@cache
+def _signature(func: Any) -> tuple[bool, Mapping[str, int]]:
+    """Whether an operator can draw, and the places of its arguments by name."""
+    names = [argument.name for argument in func._schema.arguments]
+    return torch.Tag.nondeterministic_seeded in func.tags, {name: place for place, name in enumerate(names)}
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Any, *rest: Any, out_val: Tensor, **_: Any) -> int:

@@ -14,6 +14,7 @@ RESERVED: Mapping[str, str] = {
     "batch_size": "use --batch-size of the command, or batch_size in [session]",
     "batch": _RENAME,
     "device": _RENAME,
+    "autocast": "use autocast in [session]",
 }
 """What to do instead of each."""
 

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _pytree as pytree
+
+from cutwater.model.graph.nested import map_tensors, tensors_in
+
+_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def stand_in_mode() -> FakeTensorMode:
@@ -25,6 +28,12 @@ def stand_in(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
     return copy.deepcopy(module, replaced)
 
 
+def real_copy(module: nn.Module) -> nn.Module:
+    """A copy of a module with its numbers; what it keeps of a forward pass is cut loose from that."""
+    kept = {id(tensor): tensor.detach().clone() for tensor in _tensors(module) if not tensor.is_leaf}
+    return copy.deepcopy(module, dict[int, Any](kept))
+
+
 def empty(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
     """A tensor on the CPU, without memory, that looks like the given one."""
     with mode:
@@ -36,12 +45,12 @@ def empty(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
 
 def empty_inputs(inputs: Any, mode: FakeTensorMode) -> Any:
     """The same for every tensor in nested inputs."""
-    return pytree.tree_map(lambda leaf: empty(leaf, mode) if isinstance(leaf, Tensor) else leaf, inputs)
+    return map_tensors(lambda tensor: empty(tensor, mode), inputs)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Parameters, buffers and constants that hang on a module as plain attributes."""
+    """Parameters, buffers, and what hangs on a module as plain attributes: constants, kept activations."""
     for part in module.modules():
         yield from part.parameters(recurse=False)
         yield from part.buffers(recurse=False)
-        yield from (value for value in vars(part).values() if isinstance(value, Tensor))
+        yield from tensors_in([value for name, value in vars(part).items() if name not in _TABLES])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cutwater.base.errors import FileFormatError, ModelError
 from cutwater.base.jsonfile import check_document, document
-from cutwater.base.kinds import Many, Number, Text, Whole
+from cutwater.base.kinds import Flag, Many, Number, Text, Whole
 from cutwater.base.schema import Nested, described, read, schema_of
 from cutwater.codec.crossing import Crossing
 
@@ -70,6 +70,23 @@ class Cut:
         Many(Nested(Crossing)),
         "the tensors that cross the cut, where they are told: what a codec makes of them follows from it",
     ] = None
+    repeats: Annotated[
+        bool,
+        Flag(),
+        "whether a sample crosses the same in every epoch: nothing before the cut learns, draws or goes by "
+        "the other samples of a mini-batch",
+    ] = False
+
+
+@described("a shared weight", FileFormatError)
+@dataclass(frozen=True)
+class SharedWeight:
+    """A tensor that several layers use."""
+
+    name: Annotated[str, Text(empty=True), "the first of its names"]
+    layers: Annotated[tuple[int, ...], Many(Whole(1), 2), "those that use it, ascending"]
+    bits: Annotated[int, _BITS, "its size"]
+    learns: Annotated[bool, Flag(), "whether training changes it, so that it may be on one side only"]
 
 
 @described("the profile", FileFormatError)
@@ -85,6 +102,17 @@ class Profile:
     batch_size: Annotated[int, Whole(1), "the batch size that client_memory_bits is for"]
     optimizer: Annotated[str, Text(empty=True), "the optimizer whose state client_memory_bits holds"]
     cuts: Annotated[tuple[Cut, ...], Many(Nested(Cut)), "all cuts 1..L in order"]
+    shared: Annotated[
+        tuple[SharedWeight, ...] | None,
+        Many(Nested(SharedWeight)),
+        "the tensors that several layers use, where they are told: which pairs of cuts they allow follows",
+    ] = None
+    batch_norm: Annotated[
+        bool,
+        Flag(),
+        "whether layers normalise by the statistics of their batch (BatchNorm): with micro-batches those are "
+        "of the part, a smaller batch",
+    ] = False
 
     def __post_init__(self) -> None:
         if not self.cuts or [cut.cut for cut in self.cuts] != list(range(1, len(self.cuts) + 1)):

@@ -6,7 +6,6 @@ at every cut, and the layer after a cut has this work on either side, the sums o
 what client and server do, and they add up to the whole model's at every cut.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,16 +13,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from cutwater.base.errors import ModelError
 from cutwater.base.usercode import told
 from cutwater.codec.crossing import Crossing
+from cutwater.model.graph.nested import map_tensors, tensors_in
 from cutwater.model.layers import Layered
+from cutwater.model.precision import autocast
 from cutwater.model.traffic import traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.held_memory import Storages
-from cutwater.profile.stand_in import empty_inputs, stand_in, stand_in_mode
+from cutwater.profile.stand_in import empty_inputs, real_copy, stand_in, stand_in_mode
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,16 @@ class LayerCost:
     """The part of it that a gradient comes back for."""
     crossing: tuple[Crossing, ...] | None
     """The tensors that it consists of; None where one is no tensor of samples."""
+    varies: bool
+    """Whether its forward pass draws, or goes by the other samples of a mini-batch."""
     held_bits: int
     """Inputs, all that layers up to this one saved for the backward pass, and this one's output."""
 
 
-def walk(layered: Layered, inputs: Any, formulas: Formulas) -> list[LayerCost]:
+def walk(layered: Layered, inputs: Any, formulas: Formulas, precision: str | None = None) -> list[LayerCost]:
     """The cost of every layer, on tensors without memory; the model given is not touched.
+
+    ``precision`` is what layers compute in, if not in that of their weights.
 
     A layer that wants to see numbers can't run like this; then a copy of the model runs for real.
     """
@@ -59,18 +63,18 @@ def walk(layered: Layered, inputs: Any, formulas: Formulas) -> list[LayerCost]:
     try:
         light = replace(layered, module=stand_in(layered.module, mode).train())
         with mode, torch.random.fork_rng(devices=[]):
-            return list(_costs(light, empty_inputs(inputs, mode), formulas))
+            return list(_costs(light, empty_inputs(inputs, mode), formulas, precision))
     except Exception:
         if any(tensor.is_meta for tensor in [*layered.module.parameters(), *tensors(inputs)]):
             raise
-    heavy = replace(layered, module=copy.deepcopy(layered.module).train())
+    heavy = replace(layered, module=real_copy(layered.module).train())
     with torch.random.fork_rng(devices=[]):
-        return list(_costs(heavy, inputs, formulas))
+        return list(_costs(heavy, inputs, formulas, precision))
 
 
 def tensors(value: Any) -> list[Tensor]:
     """Every tensor in a nested value."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+    return tensors_in(value)
 
 
 def first_tensor(example_inputs: Any) -> Tensor:
@@ -105,7 +109,7 @@ def call(module: nn.Module, inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
-def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerCost]:
+def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | None) -> Iterator[LayerCost]:
     parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
     weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
     held.add(tensors(inputs))
@@ -115,10 +119,11 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerC
         before, sent = weights.bytes, traffic(half, seen)
         weights.add([*half.parameters(), *half.buffers()])
         with naming(f"layer {index} ({layer.name!r}) fails"):
-            output, forward = _forward(half, arguments, formulas, held)
+            with autocast(precision, tensors(arguments)):
+                output, counter = _forward(half, arguments, formulas, held)
             backward = _backward(output, formulas)
         yield LayerCost(
-            forward_flops=forward,
+            forward_flops=counter.flops,
             backward_flops=backward,
             trainable_bits=8 * sum(sent.learned.values()),
             buffer_bits=8 * sum(sent.buffers.values()),
@@ -127,15 +132,18 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas) -> Iterator[LayerC
             output_bits=bits(tensors(output)),
             gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
             crossing=crossing(tensors(output), first_tensor(inputs).shape[0]),
+            varies=counter.varies,
             held_bits=8 * held.bytes_with(tensors(output)),
         )
         # What crosses a cut is one argument, be it a tuple.
-        arguments = (pytree.tree_map(_cut_loose, output),)
+        arguments = (map_tensors(_cut_loose, output),)
 
 
-def _forward(half: nn.Module, arguments: Any, formulas: Formulas, held: Storages) -> tuple[Any, int]:
-    def enter(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.requires_grad:
+def _forward(
+    half: nn.Module, arguments: Any, formulas: Formulas, held: Storages
+) -> tuple[Any, OperatorCounter]:
+    def enter(value: Tensor) -> Tensor:
+        if not value.requires_grad:
             return value
         # A layer may write into its input, which autograd forbids for a leaf. In the whole model there is
         # no copy, so its memory is the original's.
@@ -143,10 +151,10 @@ def _forward(half: nn.Module, arguments: Any, formulas: Formulas, held: Storages
         held.alias(entered, value)
         return entered
 
-    entered = pytree.tree_map(enter, arguments)
+    entered = map_tensors(enter, arguments)
     with OperatorCounter(formulas) as counter, held.recording():
         output = call(half, entered)
-    return output, counter.flops
+    return output, counter
 
 
 def _backward(output: Any, formulas: Formulas) -> int:
@@ -160,9 +168,9 @@ def _backward(output: Any, formulas: Formulas) -> int:
     return flops
 
 
-def _cut_loose(value: Any) -> Any:
+def _cut_loose(value: Tensor) -> Tensor:
     """The next layer's input: the same memory, with a gradient wanted if the layer's output carried one."""
-    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+    return value.detach().requires_grad_(value.requires_grad)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
 from cutwater.model.discover.recorded_outputs import RecordedCall, UnknownOutputError
-from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
+from cutwater.model.graph.nested import leaves_in, map_leaves, map_tensors, tensors_in
 
 PLAIN = (bool, int, float, complex, str, slice, torch.dtype, torch.layout, torch.memory_format, type(None))
 """What can be written into a graph as it is."""
@@ -51,7 +51,7 @@ class Recorder:
 
         Blocks that are built alike say so by the same ``twin``.
         """
-        call = BlockCall(target, (args, kwargs))
+        call = BlockCall(target, map_leaves(_writable, (args, kwargs)))
         number = len(self.calls)
         self.calls.append(call)
 
@@ -98,6 +98,15 @@ class Recorder:
         if earlier >= len(seen) or not tensors:
             raise UnknownOutputError("the real runs have no such call of the block")
         return seen[earlier].like(tensors)
+
+
+def _writable(leaf: Any) -> Any:
+    """An argument as a graph can have it; what is decided by a size is decided as for the example."""
+    if isinstance(leaf, torch.Size):
+        return tuple(leaf)
+    if isinstance(leaf, torch.SymBool):
+        return bool(leaf)
+    return float(leaf) if isinstance(leaf, torch.SymFloat) else leaf
 
 
 _shapes: dict[int, Callable[[list[Tensor]], list[Tensor]]] = {}

@@ -1,9 +1,9 @@
 """Where a model can be cut (paper, Sec. III-B): the boundaries between its layers.
 
-By default a cut lies between two blocks, where one activation crosses; of the places between the two, it is
-the one where the least crosses. On request it may lie behind any operation, however many tensors cross.
-Values without gradient, such as masks, may cross along. Numbers never do, and neither do the floating-point
-inputs that a later layer would learn from: the data stays on the device.
+By default a cut lies between two blocks; of the places between the two, it is the one where one activation
+crosses, or else the least. On request it may lie behind any operation. Several tensors may cross, masks and
+other values without gradient among them. The floating-point inputs that a later layer would learn from never
+do: the data stays on the device.
 """
 
 from bisect import bisect_left
@@ -17,6 +17,8 @@ from typing import Any
 from torch import fx
 
 from cutwater.model.discover.flow import Flow, positions
+from cutwater.model.graph.crossing import Lengths
+from cutwater.model.graph.ferried import can_be_rows
 from cutwater.model.graph.program import Program
 
 
@@ -59,7 +61,7 @@ class Places:
             and any(node in self.flow.activations for node in crossing)
             and not any(self.flow.data_until.get(node, 0) > place for node in crossing)
             and not self._is_torn(crossing, place)
-            and all(self.program.can_tell(n, place, crossing) for n in self._numbers_needed(place))
+            and all(can_be_rows(self.flow.facts.numbers[n][0]) for n in self.untold(place))
         )
 
     def fingerprint(self, place: int) -> Any:
@@ -85,6 +87,11 @@ class Places:
         later = [n for n in crossing if n in facts.changed_by and self._at[facts.changed_by[n]] > place]
         touched = {facts.storages[n] for n in later}
         return sum(facts.storages[n] in touched for n in crossing) > len(touched)
+
+    def untold(self, place: int) -> list[fx.Node]:
+        """Numbers that are needed behind a place and that nothing which crosses there tells."""
+        crossing = self.crossing[place]
+        return [n for n in self._numbers_needed(place) if not self.program.can_tell(n, place, crossing)]
 
     def _numbers_needed(self, place: int) -> list[fx.Node]:
         return [number for number, until in self._number_uses.items() if until > place]
@@ -137,10 +144,11 @@ def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Seque
     calls = [index for index, node in enumerate(places.operations, start=1) if is_block(node, blocks)]
     chosen = []
     for low, high in pairwise(calls):
-        between = [p for p in possible if low <= p < high and places.activations(p) == 1]
+        between = [p for p in possible if low <= p < high]
         if between:
-            # The latest of equals, so that operations between blocks go with the block before them.
-            chosen.append(min(between, key=lambda place: (places.bits(place), -place)))
+            # One activation rather than several; the least that crosses; and the latest of equals, so that
+            # operations between blocks go with the block before them.
+            chosen.append(min(between, key=lambda p: (places.activations(p) > 1, places.bits(p), -p)))
     return chosen
 
 
@@ -170,10 +178,10 @@ def is_block(node: fx.Node, blocks: frozenset[str]) -> bool:
     return node.op == "call_module" and node.target in blocks
 
 
-def grouped(places: Places, cuts: Sequence[int]) -> Program:
-    """The program with layers between the cuts."""
+def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) -> Program:
+    """The program with layers between the cuts, for inputs of the expected shapes."""
     layer_of = {
         node: 0 if place == 0 else 1 + bisect_left(cuts, place)
         for node, place in positions(places.flow.graph).items()
     }
-    return replace(places.program, layer_of=layer_of)
+    return replace(places.program, layer_of=layer_of, expected=expected)

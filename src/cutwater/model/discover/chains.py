@@ -7,7 +7,7 @@ from torch import nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.blocks import is_operation, is_stage
-from cutwater.model.discover.example import read_example
+from cutwater.model.discover.example import Example, read_example
 from cutwater.model.discover.same_outputs import MismatchError, check_runs, verify
 from cutwater.model.layers import Layered, of_chain
 
@@ -53,6 +53,34 @@ def explicit_chain(
     if example_inputs is not None and layers is not None:
         _check(module, found, example_inputs)
     return found
+
+
+def children_in_a_row(module: nn.Module, example: Example) -> str:
+    """How to hand over the children of a model that calls them in order, as far as its example tells; or "".
+
+    Only the user knows whether that holds for all data, so it is proposed and never done.
+    """
+    names = list(_steps(module, ""))
+    if len(names) < 2 or len(example.values) != 1:
+        return ""
+    found = chain(module, names)
+    forward = found.train_program.compile(0, len(found))
+    try:
+        verify(module, forward, forward, [example, example.with_batch(example.batch + 1)])
+    except Exception:
+        return ""
+    rows = (nn.Sequential, nn.ModuleList)
+    given = [f"{'*' if isinstance(c, rows) else ''}model.{name}" for name, c in module.named_children()]
+    return f"layers=[{', '.join(given)}]"
+
+
+def _steps(module: nn.Module, path: str) -> Iterator[str]:
+    """Children, and the members of rows among them."""
+    for name, child in module.named_children():
+        if isinstance(child, (nn.Sequential, nn.ModuleList)):
+            yield from (f"{path}{name}.{member}" for member in child._modules)
+        else:
+            yield f"{path}{name}"
 
 
 def chain(module: nn.Module, steps: Sequence[str | Callable[[Any], Any]]) -> Layered:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.fx.proxy import TraceError
 
-from cutwater.base.errors import ModelError
-from cutwater.model.discover.same_outputs import MismatchError, first_line
+from cutwater.model.discover.same_outputs import CantTakeApartError, MismatchError, first_line
 from cutwater.model.discover.trace_fx import DrawError
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -19,16 +18,36 @@ _OURS = str(Path(__file__).parents[2])
 """This package: where it notices that something is wrong is never the place that is."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
+_HAND_OVER = (
+    "if it is a row of steps, hand them over as cutwater.layered(model, example, layers=[...]): its "
+    "submodules, and functions of one value, that compute the same when called one after the other"
+)
+_NO_AUTOCAST = (
+    "take torch.autocast out of its forward and let the session do it: autocast of [session], or "
+    'Session(autocast="bf16"), means the same on both sides of a cut'
+)
+_NOTHING = (lambda: None).__code__
 
-def refusal(module: nn.Module, failures: Sequence[Exception]) -> ModelError:
+
+def refusal(module: nn.Module, failures: Sequence[Exception]) -> CantTakeApartError:
     """The error for a model that no way of tracing could follow."""
-    failure = _most_telling(failures)
+    # What export says comes first, as fx takes any question about a shape for one about data.
+    failure = _most_telling(sorted(failures, key=lambda failure: isinstance(_origin(failure), TraceError)))
     where = _where(failure)
-    return ModelError(
-        f"{type(module).__name__} can't be taken apart: {_reason(failure)}"
-        f"{f' at {where}' if where else ''}; hand over its layers in the order they are called instead, such "
-        f"as cutwater.layered(model, example, layers=[{_children(module)}])"
+    return CantTakeApartError(
+        f"{type(module).__name__} can't be taken apart: {_reason(failure)}{f' at {where}' if where else ''}",
+        _NO_AUTOCAST if _casts(module) else _HAND_OVER,
     )
+
+
+def _casts(module: nn.Module) -> bool:
+    """Whether a forward of the user's enters an autocast, which no trace keeps."""
+    forwards = (type(part).forward for part in module.modules() if not _is_librarys(part))
+    return any("autocast" in getattr(forward, "__code__", _NOTHING).co_names for forward in forwards)
+
+
+def _is_librarys(part: nn.Module) -> bool:
+    return type(part).__module__.startswith(("torch.", "transformers."))
 
 
 def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str]) -> str | None:
@@ -60,7 +79,10 @@ def _decides_by_data(error: BaseException) -> bool:
 def _reason(error: BaseException) -> str:
     if _decides_by_data(error):
         return "its forward decides by the values of a tensor"
-    return first_line(_origin(error))
+    origin = _origin(error)
+    if isinstance(origin, (MismatchError, RuntimeError)):
+        return first_line(origin)
+    return f"tracing it fails with {type(origin).__name__}: {first_line(origin)}"
 
 
 def _where(error: BaseException) -> str:
@@ -104,9 +126,3 @@ def _is_users(name: str) -> bool:
     if name.startswith(("<", _TORCH, _OURS)):
         return False
     return "site-packages" in name or not name.startswith(_LIBRARY)
-
-
-def _children(module: nn.Module) -> str:
-    rows = (nn.Sequential, nn.ModuleList)
-    names = [f"{'*' if isinstance(c, rows) else ''}model.{name}" for name, c in module.named_children()]
-    return ", ".join(names)

@@ -1,7 +1,7 @@
 """Example inputs of a model, and variations of them: other batch sizes, other lengths."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,10 @@ QUIET = {"use_cache": False}
 """Settings that keep a model from returning what only text generation needs (a cache of keys and values)."""
 
 
+Dim = tuple[int, int]
+"""A dimension of an input: (which input, which dimension)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Example:
     """The inputs of one call of a model, each with its name."""
@@ -25,6 +29,8 @@ class Example:
     """Whether the model takes them by name."""
     settings: Mapping[str, Any]
     """What else the model is called with."""
+    free: frozenset[Dim] = frozenset()
+    """Dimensions, other than the batch, in which the model takes other sizes."""
 
     def call(self, model: Callable[..., Any], values: Sequence[Any] | None = None) -> Any:
         """Call a model with these inputs, or with others in their place."""
@@ -43,18 +49,23 @@ class Example:
         rows = torch.arange(size, device="cpu") % max(self.batch, 1)
         return self._map(lambda v: v[rows.to(v.device)] if v.ndim and v.shape[0] == self.batch else v)
 
-    def shortened(self) -> "Example | None":
-        """The same inputs with shorter sequences or smaller pictures; None where there are neither."""
-        longest = max((v.shape[1] for v in self.values if v.ndim > 1 and _is_index(v)), default=1)
-        if longest > 2:
-            return self._map(lambda v: v[:, :-1] if v.ndim > 1 and v.shape[1] == longest else v)
-        if any(v.ndim == 4 and min(v.shape[2:]) > 1 for v in self.values):
-            return self._map(lambda v: v[..., : v.shape[2] // 2, : v.shape[3] // 2] if v.ndim == 4 else v)
-        return None
+    def resized(self, dims: Iterable[Dim], size: int) -> "Example":
+        """The same inputs with another size in some dimensions: cut off, or repeated from the start."""
+        values = list(self.values)
+        for index, dim in dims:
+            value = values[index]
+            rows = torch.arange(size, device=value.device) % value.shape[dim]
+            values[index] = value.index_select(dim, rows)
+        return replace(self, values=tuple(values))
 
-    def is_like(self, other: "Example") -> bool:
-        """Whether two examples have the same shapes but for the batch size."""
-        return [v.shape[1:] for v in self.values] == [v.shape[1:] for v in other.values]
+    def freed(self, dims: Iterable[Dim]) -> "Example":
+        """The same inputs, of which these dimensions may have another size."""
+        return replace(self, free=frozenset(dims))
+
+    def has_batch(self, index: int) -> bool:
+        """Whether the first dimension of an input is the batch."""
+        value = self.values[index]
+        return value.ndim > 0 and value.shape[0] == self.batch
 
     def flipped(self) -> "Example":
         """Other contents of the same shapes: every input reversed in all dimensions."""
@@ -99,9 +110,7 @@ def read_example(module: nn.Module, example_inputs: Any) -> Example:
             f"{type(module).__name__} has parameters without a shape: run it once on the example first"
         )
     names = tuple(map(str, example_inputs)) if keywords else _positional_names(module, len(given))
-    accepted = inspect.signature(module.forward).parameters
-    settings = {key: value for key, value in QUIET.items() if key in accepted and key not in names}
-    example = Example(names, given, keywords, settings)
+    example = Example(names, given, keywords, _quiet(module, names))
     tensor = next(iter([*module.parameters(), *module.buffers()]), None)
     return example if tensor is None else example.on(tensor.device)
 
@@ -113,5 +122,13 @@ def _positional_names(module: nn.Module, count: int) -> tuple[str, ...]:
     return tuple(names + [f"input_{index}" for index in range(len(names), count)])
 
 
-def _is_index(value: Tensor) -> bool:
-    return not (value.is_floating_point() or value.is_complex())
+def _quiet(module: nn.Module, names: Sequence[str]) -> dict[str, Any]:
+    """The settings of :data:`QUIET` that a model takes, by name or handed on to a model inside."""
+    accepted = inspect.signature(module.forward).parameters
+    hands_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    inside = [getattr(part, "config", None) for part in module.modules()] if hands_on else []
+    return {
+        key: value
+        for key, value in QUIET.items()
+        if key not in names and (key in accepted or any(hasattr(config, key) for config in inside))
+    }

@@ -7,6 +7,7 @@ from typing import Any
 from torch import fx, nn
 
 from cutwater.model.discover.observe import Facts
+from cutwater.model.graph.ferried import to_rows
 from cutwater.model.graph.program import Program
 
 Nodes = frozenset[fx.Node]
@@ -202,6 +203,8 @@ def _cone(facts: Facts, roots: dict[fx.Node, Nodes], constants: set[fx.Node]) ->
 
 def _is_steady(facts: Facts, node: fx.Node) -> bool:
     """Whether an operation gives the same whenever and wherever it is repeated."""
+    if node.target is to_rows:
+        return False  # it is there to cross
     return not (node in facts.random or node in facts.changed_by or node in facts.changers)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.unchanged import in_mode, untouched
+from cutwater.model.graph.nested import Builder, all_leaves, is_looked_into, map_tensors
 from cutwater.model.graph.program import NO_GRAD
 from cutwater.model.graph.sizes import Sizes, computes, reads_metadata
 
@@ -25,8 +26,8 @@ class Facts:
     """Shapes of the values that are tensors."""
     numbers: dict[fx.Node, list[Any]] = field(default_factory=dict)
     """Values that follow from shapes, types and devices alone."""
-    groups: dict[fx.Node, Any] = field(default_factory=dict)
-    """Values that are a plain tuple or list of tensors, from the first run."""
+    groups: dict[fx.Node, list[Any]] = field(default_factory=dict)
+    """Values that hold others: tuples, outputs of a class of their own."""
     dtypes: dict[fx.Node, torch.dtype] = field(default_factory=dict)
     storages: dict[fx.Node, int] = field(default_factory=dict)
     learning: set[fx.Node] = field(default_factory=set)
@@ -42,8 +43,6 @@ class Facts:
     """The numbers among them that a block returned, a height and a width, say."""
     denied: frozenset[fx.Node] = frozenset()
     """Values that looked like numbers, but depend on contents."""
-    own: list[int] = field(default_factory=list)
-    """The runs in which nothing but the batch size differed from the first."""
 
     def bits(self, node: fx.Node) -> int:
         """The size of a tensor in the first run."""
@@ -55,7 +54,6 @@ class Facts:
             {node: tuple(seen) for node, seen in self.numbers.items()},
             {node: tuple(seen) for node, seen in self.tensors.items()},
             self.dtypes,
-            tuple(self.own),
         )
 
 
@@ -80,13 +78,12 @@ def _observed(
     training: bool,
     denied: frozenset[fx.Node] = frozenset(),
 ) -> Facts:
-    own = [run for run, example in enumerate(examples) if example.is_like(examples[0])]
-    facts = Facts(denied=denied, own=own)
+    facts = Facts(denied=denied)
     for example in examples:
         with untouched(module), in_mode(module, training), torch.set_grad_enabled(not facts.tensors):
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
     # What is not the same kind of value in every run is neither a tensor nor a number to rely on.
-    for seen in (facts.tensors, facts.numbers):
+    for seen in (facts.tensors, facts.numbers, facts.groups):
         for node in [node for node, runs in seen.items() if len(runs) != len(examples)]:
             del seen[node]
     return facts
@@ -132,8 +129,8 @@ class _Observer(fx.Interpreter):
                     self.versions.setdefault(id(value), value._version)
         elif _is_plain(value) and self._follows_from_shapes(node):
             self.facts.numbers.setdefault(node, []).append(value)
-        elif self.first and type(value) in (tuple, list):
-            self.facts.groups[node] = value
+        elif is_looked_into(value) and not isinstance(node.target, Builder):
+            self.facts.groups.setdefault(node, []).append(map_tensors(lambda tensor: tensor.detach(), value))
 
     def _follows_from_shapes(self, node: fx.Node) -> bool:
         if node in self.facts.denied:
@@ -148,7 +145,9 @@ class _Observer(fx.Interpreter):
         return known and (computes(node) or node.op == "call_method")
 
     def _is_returned_by_block(self, node: fx.Node) -> bool:
-        made = node.args[0] if node.target is operator.getitem else None
+        made = node.args[0] if node.target in (operator.getitem, getattr) else None
+        if isinstance(made, fx.Node) and made.target is all_leaves:
+            made = made.args[0]
         return isinstance(made, fx.Node) and made.op == "call_module"
 
     def _changed(self, tensor: Tensor, by: fx.Node) -> None:
@@ -162,33 +161,6 @@ class _Observer(fx.Interpreter):
         for node, tensor in self.fetched.items():
             if tensor._version != self.versions[id(tensor)]:
                 self.facts.drifting.add(node)
-
-
-def spread_groups(graph: fx.Graph, facts: Facts) -> bool:
-    """Take tuples of tensors apart where they are made, so that tensors cross cuts; whether any was."""
-    for node, group in facts.groups.items():
-        if not all(isinstance(part, (Tensor, type(None))) for part in group):
-            continue
-        users = list(node.users)
-        with graph.inserting_after(node):
-            parts = [
-                graph.call_function(operator.getitem, (node, index)) if isinstance(part, Tensor) else None
-                for index, part in reversed(list(enumerate(group)))
-            ][::-1]
-        for user in users:
-            _use_parts(graph, user, node, type(group)(parts))
-    return bool(facts.groups)
-
-
-def _use_parts(graph: fx.Graph, user: fx.Node, node: fx.Node, parts: Any) -> None:
-    if user.target is operator.getitem and isinstance(user.args[1], int):
-        part = parts[user.args[1]]
-        if part is not None:
-            user.replace_all_uses_with(part)
-            graph.erase_node(user)
-        return
-    user.args = fx.node.map_arg(user.args, lambda n: parts if n is node else n)
-    user.kwargs = fx.node.map_arg(user.kwargs, lambda n: parts if n is node else n)
 
 
 def remove_unused(graph: fx.Graph, facts: Facts) -> bool:

@@ -15,7 +15,14 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from cutwater.model.discover.block_operators import PLAIN, BlockCall
 from cutwater.model.discover.example import Example
-from cutwater.model.graph.nested import map_leaves, tensors_in
+from cutwater.model.graph.nested import (
+    all_leaves,
+    fill,
+    map_leaves,
+    tensors_in,
+    with_holes,
+    write,
+)
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym_constrain")
@@ -138,7 +145,7 @@ class _Rebuilding:
                 raise RuntimeError(f"a block takes a {type(leaf).__name__}, which can't cross a cut")
             return leaf
 
-        return map_leaves(replace, value)
+        return write(self.new, map_leaves(replace, value))
 
     def _output(self, output: Any) -> Any:
         specs = self.exported.graph_signature.output_specs
@@ -152,14 +159,10 @@ class _Rebuilding:
         return self._nested(output, iter(made))
 
     def _nested(self, value: Any, made: Iterator[Any]) -> Any:
-        """The output as the model gives it: its own class where that is more than a tuple, list or dict."""
-        filled = map_leaves(lambda leaf: next(made) if isinstance(leaf, Tensor) else _plain(leaf), value)
-        if type(filled) in (tuple, list, dict) or isinstance(filled, fx.Node):
-            return filled
-        if isinstance(filled, tuple):
-            return self.new.call_function(type(filled), tuple(filled))
-        given = {name: value for name, value in vars(filled).items() if value is not None}
-        return self.new.call_function(type(filled), (), given)
+        """The output as the model gives it, whatever class it is of."""
+        varies = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+        leaves = [next(made) if isinstance(leaf, varies) else leaf for leaf in all_leaves(value)]
+        return write(self.new, fill(with_holes(value), [_plain(leaf) for leaf in leaves]))
 
     def _free_device(self, node: fx.Node) -> None:
         """The device of the example is not the device of the inputs to come."""
@@ -204,4 +207,4 @@ def _scope(node: fx.Node) -> str:
 
 def _plain(leaf: Any) -> Any:
     # Whatever else a model returns (a cache, say) is no value that training needs.
-    return leaf if isinstance(leaf, PLAIN) else None
+    return leaf if isinstance(leaf, (fx.Node, *PLAIN)) else None

@@ -2,12 +2,13 @@
 
 torch.export wants the shape of a block's result for sizes that may vary. Several real runs tell it at once,
 and for blocks that decide by their data they alone can: a size that never changed is a constant, and one that
-changed as a size of the block's input did is that size.
+changed as a size of the block's input did is that size, or half of it, or whatever rule fits all runs.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -49,11 +50,33 @@ class RecordedCall:
     def _size(self, seen: tuple[int, ...], tensors: Sequence[Tensor]) -> Any:
         if len(set(seen)) == 1:
             return seen[0]
-        for index, tensor in enumerate(tensors):
-            for dim in range(tensor.ndim):
-                if tuple(shapes[index][dim] for shapes in self.inputs) == seen:
-                    return tensor.shape[dim]
-        raise UnknownOutputError(f"a block returns a size of {seen[0]} that is no size of its inputs")
+        measured = [
+            (tuple(shapes[index][dim] for shapes in self.inputs), (index, dim))
+            for index, tensor in enumerate(tensors)
+            if all(index < len(shapes) and len(shapes[index]) == tensor.ndim for shapes in self.inputs)
+            for dim in range(tensor.ndim)
+        ]
+        for rule in _rules():
+            for sizes, (index, dim) in measured:
+                if tuple(map(rule, sizes)) == seen:
+                    return rule(tensors[index].shape[dim])
+        for (one, (i, a)), (other, (j, b)) in combinations(measured, 2):
+            if i == j and tuple(x * y for x, y in zip(one, other, strict=True)) == seen:
+                return tensors[i].shape[a] * tensors[j].shape[b]
+        raise UnknownOutputError(
+            f"a block returns a size of {seen[0]} that follows from no size of its inputs"
+        )
+
+
+def _rules() -> Iterator[Callable[[Any], Any]]:
+    """What blocks do to a size: keep it, halve it and the like with rounding up or down, multiply it."""
+    yield lambda size: size
+    for factor in (2, 4, 8, 16, 32):
+        yield lambda size, k=factor: (size + k - 1) // k  # type: ignore[misc]
+        yield lambda size, k=factor: size // k  # type: ignore[misc]
+        yield lambda size, k=factor: size * k  # type: ignore[misc]
+    for more in (1, -1, 2, -2):
+        yield lambda size, k=more: size + k  # type: ignore[misc]
 
 
 def _empty(seen: Tensor, sizes: Sequence[Any], source: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import isnan
 from typing import Any
 
 import torch
@@ -12,14 +13,28 @@ from cutwater.base.errors import ModelError
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import functions_behind
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
-from cutwater.model.graph.nested import tensors_in
+from cutwater.model.graph.nested import all_leaves, kind_of, tensors_in
 from cutwater.model.graph.program import Forward
 
-Outputs = dict[str, Tensor | None]
+Outputs = dict[str, Any]
+"""Tensors by name; under :data:`_KIND` what else is to be the same."""
 
 _OWN = "backward of "
+_KIND = "kind of output"
 ROUNDING = 1e-4
 """How far a result may lie from another kernel's, relative to its size."""
+
+
+class CantTakeApartError(ModelError):
+    """A model that can't be taken apart: why, and what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+
+    def with_remedy(self, remedy: str) -> "CantTakeApartError":
+        """The same, with something better to do."""
+        return CantTakeApartError(self.reason, remedy)
 
 
 class MismatchError(Exception):
@@ -63,8 +78,10 @@ def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool
     """Outputs, buffers and (if asked for) gradients of one forward; the model is left as it was."""
     with untouched(module), in_mode(module, training), torch.enable_grad():
         torch.manual_seed(0)
-        outputs = tensors_in(call())
-        result: Outputs = {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
+        returned = call()
+        outputs = tensors_in(returned)
+        result: Outputs = {_KIND: (kind_of(returned), [_plain(leaf) for leaf in all_leaves(returned)])}
+        result |= {f"output {index + 1}": value.detach() for index, value in enumerate(outputs)}
         result |= {f"buffer {name}": value.detach().clone() for name, value in module.named_buffers()}
         loss = _loss(outputs)
         if learns and loss is not None:
@@ -84,6 +101,10 @@ def _loss(outputs: Sequence[Tensor]) -> Tensor | None:
 
 def _compare(result: Outputs, expected: Outputs, where: str) -> bool:
     """Whether results are equal; an error if they are further apart than rounding."""
+    expected, result = dict(expected), dict(result)
+    kind, found_kind = expected.pop(_KIND), result.pop(_KIND)
+    if kind != found_kind:
+        raise MismatchError(f"the traced forward returns another kind of value {where}")
     for name in expected:
         # It may make no difference to the example, yet to others: one that clips what is large, say.
         if name.startswith(_OWN) and result.get(name) != expected[name]:
@@ -104,6 +125,12 @@ def _compare(result: Outputs, expected: Outputs, where: str) -> bool:
             raise MismatchError(f"{name} differs {where}")
         exact &= equal
     return exact
+
+
+def _plain(leaf: Any) -> Any:
+    """A number or word as it is; of everything else the type is compared."""
+    counts = isinstance(leaf, (bool, int, str)) or (isinstance(leaf, float) and not isnan(leaf))
+    return leaf if counts else None
 
 
 def _equal(value: Tensor, expected: Tensor) -> bool:
@@ -134,7 +161,7 @@ def _norm(value: Tensor) -> float:
 def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (True, False)) -> None:
     """Refuse a model that fails on its example, or whose random numbers no seed of torch controls."""
     for training in modes:
-        with untouched(module), in_mode(module, training), torch.no_grad():
+        with untouched(module, wholly=True), in_mode(module, training), torch.no_grad():
             before = outside_state()
             try:
                 example.call(module)
@@ -143,9 +170,10 @@ def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (Tru
                     f"{type(module).__name__} fails on {example.describe()}: {first_line(error)}"
                 ) from error
             if outside_state() != before:
-                raise ModelError(
+                raise CantTakeApartError(
                     f"{type(module).__name__} draws from the random generators of Python or NumPy in its "
-                    "forward, which differ on every device: use torch's, such as torch.rand"
+                    "forward, which differ on every device",
+                    "draw with torch instead, such as torch.rand",
                 )
 
 

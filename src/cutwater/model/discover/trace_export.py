@@ -23,7 +23,10 @@ from cutwater.model.discover.example import Example
 from cutwater.model.discover.rebuild import rebuild
 from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
-from cutwater.model.graph.nested import tensors_in
+from cutwater.model.graph.nested import all_leaves
+
+VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+"""What of an output is not the same in every call."""
 
 
 def trace_export(
@@ -46,7 +49,7 @@ def trace_export(
         recalled = {}  # without contents the model may not run, yet it may well be traced
     with untouched(module), in_mode(module, training), opaque(module, blocks, recalled) as calls:
         entry, outputs = _flattened(module, example, unseen)
-        shapes = {"inputs": tuple(_dynamic(value, example) for value in example.values)}
+        shapes = {"inputs": tuple(_dynamic(index, example) for index in range(len(example.values)))}
         with _quietly():
             exported = export(entry, example.values, dynamic_shapes=shapes, strict=False)
         if outside_state() != before:
@@ -72,10 +75,10 @@ def _flattened(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Mod
             self.training = model.training
             self.model = model
 
-        def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
             with _hidden() if unseen else nullcontext(), _KnownComparisons():
                 outputs.append(example.call(self.model, inputs))
-            return tuple(tensors_in(outputs[-1]))
+            return tuple(leaf for leaf in all_leaves(outputs[-1]) if isinstance(leaf, VARIES))
 
     return Flattened(), outputs
 
@@ -127,14 +130,11 @@ def _quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def _dynamic(value: Tensor, example: Example) -> dict[int, Any]:
-    """The dimensions that may vary: the batch and, of sequences of tokens and their masks, the length."""
-    lengths = {v.shape[1] for v in example.values if v.ndim > 1 and not v.is_floating_point()}
-    dims: dict[int, Any] = {}
-    if value.ndim and value.shape[0] == example.batch:
+def _dynamic(index: int, example: Example) -> dict[int, Any]:
+    """The dimensions of an input that may vary: the batch, and those in which the model takes other sizes."""
+    dims: dict[int, Any] = {dim: Dim.AUTO for input_, dim in example.free if input_ == index}
+    if example.has_batch(index):
         dims[0] = Dim.AUTO
-    if value.ndim > 1 and value.shape[1] in lengths:
-        dims[1] = Dim.AUTO
     return dims
 
 

@@ -14,6 +14,7 @@ from torch.fx.proxy import TraceError
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
 from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
+from cutwater.model.graph.nested import Builder, all_leaves, is_special
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 
 
@@ -70,6 +71,10 @@ class _Tracer(fx.Tracer):
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Tensor) and not self._belongs_to_model(a):
             raise TraceError("the forward makes a tensor that depends on no input")
+        if type(a) not in (tuple, list, dict) and is_special(a):
+            return self.create_node(
+                "call_function", Builder(a), tuple(map(self.create_arg, all_leaves(a))), {}
+            )
         return super().create_arg(a)
 
     def create_node(self, kind: str, *args: Any, **kwargs: Any) -> fx.Node:

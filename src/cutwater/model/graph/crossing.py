@@ -8,6 +8,9 @@ from torch import fx
 
 from cutwater.base.errors import ModelError
 
+Lengths = tuple[int | str | None, ...]
+"""The shape of an input: a size, a name for one that several dimensions share, or None where any will do."""
+
 
 def cross(value: Any) -> Any:
     """A value as it arrives on the other side, and its gradient as it comes back: contiguous in memory.
@@ -31,15 +34,22 @@ def _dense(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.contiguous()
 
 
-def expect_shape(value: torch.Tensor, lengths: Sequence[int | None]) -> None:
-    """Refuse smashed data of another size than the example's."""
-    if len(value.shape) != len(lengths) or any(
-        size not in (length, None) for size, length in zip(lengths, value.shape, strict=True)
-    ):
-        raise ModelError(
-            f"the model was taken apart for inputs that give smashed data of shape {tuple(lengths)} (None is "
-            f"the batch), but got {tuple(value.shape)}: take it apart with an example of the new size"
+def expect_shapes(names: Sequence[str], lengths: Sequence[Lengths], *inputs: Any) -> None:
+    """Refuse inputs of sizes that the layers are not known to be right for."""
+    seen: dict[str, int] = {}
+    for name, wanted, value in zip(names, lengths, inputs, strict=True):
+        shape = tuple(value.shape)
+        fits = len(shape) == len(wanted) and all(
+            length is None or size == (seen.setdefault(length, size) if isinstance(length, str) else length)
+            for length, size in zip(wanted, shape, strict=True)
         )
+        if not fits:
+            told = "×".join("any" if length is None else str(length) for length in wanted)
+            same = ", ".join(f"{length} = {size}" for length, size in seen.items() if length in wanted)
+            raise ModelError(
+                f"the model was taken apart for {name} of shape {told}{f' ({same})' if same else ''}, but "
+                f"got {'×'.join(map(str, shape))}: take it apart with an example of the new size"
+            )
 
 
 def copy_tensors(value: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import fx, nn
 
-from cutwater.model.graph.crossing import copy_tensors, cross, expect_shape, without_grad
+from cutwater.model.graph.crossing import Lengths, copy_tensors, cross, expect_shapes, without_grad
+from cutwater.model.graph.ferried import FromRows
 from cutwater.model.graph.sizes import Sizes
 from cutwater.model.randomness import enter_layer
 
@@ -38,6 +39,8 @@ class Program:
     """The numbers among them, and what they can be told from."""
     changed_by: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
     """Values that are changed in place, each with the last node that does so."""
+    expected: tuple[Lengths, ...] = ()
+    """Shapes of the inputs that it is right for; if none are given, all are."""
 
     @cached_property
     def depth(self) -> int:
@@ -92,15 +95,8 @@ class Program:
         """Whether the slice that starts after layer ``low`` can know a number."""
         if self.is_here(number, low, crossing) or self.sizes.express(number, crossing) is not None:
             return True
-        if self.own_sizes.express(number, crossing) is not None:
-            return True
         needed = number.all_input_nodes
         return bool(needed) and all(n in self.sizes and self.can_tell(n, low, crossing) for n in needed)
-
-    @cached_property
-    def own_sizes(self) -> Sizes:
-        """What can be told if the inputs are as long or as large as the example."""
-        return self.sizes.at_own_size()
 
     @cached_property
     def _frontiers(self) -> list[list[fx.Node]]:
@@ -123,7 +119,7 @@ class Program:
         for node in reversed(self.graph.nodes):
             layers: set[int] = set()
             for user in node.users:
-                if user in self.sizes and node not in self.sizes:
+                if user in self.sizes and node not in self.sizes and not isinstance(user.target, FromRows):
                     continue
                 layers |= found[user] if user in self.replicable else {self.layer(user)}
             found[node] = layers
@@ -138,7 +134,6 @@ class _Slice:
         self.crossing = program.frontier(low) if low else []
         self.new = fx.Graph()
         self.copies: dict[fx.Node, Any] = {}
-        self.expecting = False
 
     def graph(self) -> fx.Graph:
         self._take_inputs()
@@ -162,6 +157,7 @@ class _Slice:
             for node in self.program.graph.nodes:
                 if node.op == "placeholder":
                     self.copies[node] = self.new.node_copy(node)
+            self._expect_shapes()
             if self.program.depth > 1:
                 self._cross(1, inputs=True)
             return
@@ -170,6 +166,13 @@ class _Slice:
             alone = len(self.crossing) == 1
             value = smashed if alone else self.new.call_function(operator.getitem, (smashed, index))
             self.copies[node] = self._own(value, node)
+
+    def _expect_shapes(self) -> None:
+        """Look at the inputs' sizes, unless any will do."""
+        lengths = self.program.expected
+        if any(length is not None for shape in lengths for length in shape):
+            names = tuple(str(node.target) for node in self.copies)
+            self.new.call_function(expect_shapes, (names, lengths, *self.copies.values()))
 
     def _cross(self, boundary: int, inputs: bool = False) -> None:
         """Pass what crosses a boundary through :func:`cross`, whether the model is cut there or not.
@@ -196,29 +199,9 @@ class _Slice:
     def _number(self, node: fx.Node) -> Any:
         if not self.program.is_here(node, self.low, self.crossing):
             term = self.program.sizes.express(node, self.crossing)
-            if term is None and not self._follows_from_numbers(node):
-                term = self.program.own_sizes.express(node, self.crossing)
-                self._expect_own_size()
             if term is not None:
                 return term(self.new, self.copies)
         return self.new.node_copy(node, self._copy)
-
-    def _follows_from_numbers(self, node: fx.Node) -> bool:
-        """Whether a number is arithmetic on others that can be told for inputs of any size."""
-        if self.program.is_here(node, self.low, self.crossing):
-            return True
-        if self.program.sizes.express(node, self.crossing) is not None:
-            return True
-        needed = node.all_input_nodes
-        return bool(needed) and all(n in self.program.sizes and self._follows_from_numbers(n) for n in needed)
-
-    def _expect_own_size(self) -> None:
-        """A number was told that holds for inputs of the example's size only: refuse others."""
-        if not self.expecting:
-            self.expecting = True
-            for node in self.crossing:
-                lengths = self.program.own_sizes.lengths(node)
-                self.new.call_function(expect_shape, (self.copies[node], lengths))
 
     def _operation(self, node: fx.Node) -> fx.Node:
         here = node in self.program.replicable or self.low < self.program.layer(node) <= self.high

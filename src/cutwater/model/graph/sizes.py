@@ -1,9 +1,9 @@
-"""Numbers never cross a cut: sizes, types and devices are read again from tensors that are there anyway.
+"""Numbers seldom cross a cut: sizes, types and devices are read again from tensors that are there anyway.
 
 A model's glue computes with the sizes of its tensors (``x.view(x.size(0), -1)``, ``torch.arange(n)``). Where
 such a number was read on the client and is used on the server, the server reads the same number from the
 shape of what crossed. Which size of which tensor that is, several runs on inputs of different batch size and
-length tell: the one that changed in the same way.
+length tell: the one that changed in the same way. What no shape tells is ferried across.
 """
 
 import operator
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import fx
+
+from cutwater.model.graph.ferried import FromRows
 
 Term = Callable[[fx.Graph, Mapping[fx.Node, Any]], Any]
 """Writes a number into a graph, given the copies of the tensors that crossed."""
@@ -28,8 +30,6 @@ class Sizes:
     numbers: Mapping[fx.Node, tuple[Any, ...]] = field(default_factory=dict)
     shapes: Mapping[fx.Node, tuple[torch.Size, ...]] = field(default_factory=dict)
     dtypes: Mapping[fx.Node, torch.dtype] = field(default_factory=dict)
-    own: tuple[int, ...] = ()
-    """The runs in which nothing but the batch size differed from the example."""
 
     def __contains__(self, node: object) -> bool:
         return node in self.numbers
@@ -37,19 +37,6 @@ class Sizes:
     def express(self, node: fx.Node, crossing: Iterable[fx.Node]) -> Term | None:
         """How to tell the number ``node`` from the tensors that cross; None where they don't tell it."""
         return self._term(self.numbers[node], [n for n in crossing if n in self.shapes])
-
-    def at_own_size(self) -> "Sizes":
-        """What holds for inputs of the example's size, whatever the batch: more numbers are constant."""
-
-        def pick(seen: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(seen[run] for run in self.own)
-
-        numbers = {node: pick(seen) for node, seen in self.numbers.items()}
-        return Sizes(numbers, {node: pick(seen) for node, seen in self.shapes.items()}, self.dtypes)
-
-    def lengths(self, node: fx.Node) -> tuple[int | None, ...]:
-        """The shape of a tensor; None where the batch size changes it."""
-        return tuple(run[0] if len(set(run)) == 1 else None for run in zip(*self.shapes[node], strict=True))
 
     def _term(self, seen: tuple[Any, ...], crossing: list[fx.Node]) -> Term | None:
         first = seen[0]
@@ -95,6 +82,8 @@ def reads_metadata(node: fx.Node) -> bool:
         return node.target in READS
     if node.target is getattr:
         return node.args[1] in ATTRIBUTES
+    if isinstance(node.target, FromRows):
+        return True
     return node.op == "call_function" and str(node.target).startswith(("aten.sym_size", "aten.sym_numel"))
 
 

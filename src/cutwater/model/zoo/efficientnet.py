@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cutwater.model.zoo.convolution import Convolution
 from cutwater.model.zoo.inputs import InputSpec, image_shape
 from cutwater.model.zoo.parts import Residual, block, init_convolutions, model_of
 
@@ -96,10 +97,10 @@ def _build(
 
 
 def _start_as_identities(model: nn.Sequential) -> None:
-    """Residual blocks pass their input on at first, and the classifier knows nothing (Goyal et al. 2017).
+    """Residual blocks pass their input on at first (Goyal et al. 2017).
 
-    Without this plain SGD stays at chance on small images whatever its rate; with it 100 steps at 0.05 bring
-    the loss on MNIST from 2.3 to 0.5.
+    What this, the fan-out of grouped convolutions and the small classifier are worth to plain SGD on small
+    images, each by itself, is told by ``benchmarks/initialisation.py``.
     """
     for module in model.modules():
         if isinstance(module, Residual):
@@ -163,7 +164,7 @@ def _conv(
     inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1, act: bool = True
 ) -> nn.Sequential:
     """Convolution, BatchNorm and, unless told otherwise, SiLU."""
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
+    conv = Convolution(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
     parts: list[tuple[str, nn.Module]] = [("conv", conv), ("norm", nn.BatchNorm2d(outputs, eps=EPS))]
     return block([*parts, ("act", nn.SiLU())] if act else parts)
 
@@ -173,8 +174,8 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
-        self.squeeze = nn.Conv2d(channels, squeezed, 1)
-        self.excite = nn.Conv2d(squeezed, channels, 1)
+        self.squeeze = Convolution(channels, squeezed, 1)
+        self.excite = Convolution(squeezed, channels, 1)
         self.act = nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:

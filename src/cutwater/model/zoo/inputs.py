@@ -1,4 +1,7 @@
-"""What one sample looks like, as people write it: "1x28x28" is an image, "128" a sequence of 128 tokens."""
+"""What one sample looks like, as people write it: "1x28x28" is an image, "128" a sequence of 128 tokens.
+
+Several inputs have the names that the model gives them: "input_ids=128,attention_mask=128".
+"""
 
 import re
 from dataclasses import dataclass
@@ -22,8 +25,12 @@ class InputSpec:
     shape: tuple[int, ...]
     kind: str | None = None
     """"floats" or "tokens"; None leaves it to the model."""
+    named: "tuple[tuple[str, InputSpec], ...]" = ()
+    """All inputs by name, of a model that takes several; shape and kind are those of the first."""
 
     def __str__(self) -> str:
+        if self.named:
+            return ",".join(f"{name}={spec}" for name, spec in self.named)
         sizes = "x".join(map(str, self.shape))
         return f"{self.kind}:{sizes}" if self.kind else sizes
 
@@ -37,9 +44,13 @@ def parse_input(spec: "str | InputSpec") -> InputSpec:
 
     >>> parse_input("3x224x224").shape
     (3, 224, 224)
+    >>> str(parse_input("input_ids=128, attention_mask=128"))
+    'input_ids=128,attention_mask=128'
     """
     if isinstance(spec, InputSpec):
         return spec
+    if isinstance(spec, str) and "=" in spec:
+        return _parse_named(spec)
     match = _SPEC.match(spec) if isinstance(spec, str) else None
     if match is None or match["kind"] not in (None, *KINDS):
         raise ModelError(f"input {spec!r} is not a shape: {_HINT}")
@@ -47,6 +58,19 @@ def parse_input(spec: "str | InputSpec") -> InputSpec:
     if 0 in shape:
         raise ModelError(f"input {spec!r} has a size of zero, but every size must be at least 1: {_HINT}")
     return InputSpec(shape, match["kind"])
+
+
+def _parse_named(text: str) -> InputSpec:
+    parts = [part.partition("=") for part in text.split(",")]
+    odd = next((name for name, sign, _ in parts if not (sign and name.strip().isidentifier())), None)
+    names = [name.strip() for name, _, _ in parts]
+    if odd is not None or len(set(names)) < len(names):
+        raise ModelError(
+            f"input {text!r} is not a list of inputs by name: write each once, as "
+            "'input_ids=128,attention_mask=128'"
+        )
+    named = tuple((name.strip(), parse_input(spec)) for name, _, spec in parts)
+    return InputSpec(named[0][1].shape, named[0][1].kind, named)
 
 
 def image_shape(model: str, spec: InputSpec) -> tuple[int, int, int]:
@@ -67,6 +91,12 @@ def sequence_length(model: str, spec: InputSpec) -> int:
             f"{model} takes token ids, but the input is '{spec}': write the sequence's length, such as '128'"
         )
     return spec.shape[0]
+
+
+def draw_named(spec: InputSpec, batch: int, vocabulary: int = 2, device: str = "cpu") -> dict[str, Tensor]:
+    """A batch of each named input; of masks, nothing is masked."""
+    made = {name: draw(one, one.resolved(None), batch, vocabulary, device) for name, one in spec.named}
+    return {name: torch.ones_like(one) if name.endswith("mask") else one for name, one in made.items()}
 
 
 def draw(spec: InputSpec, kind: str, batch: int, vocabulary: int = 2, device: str = "cpu") -> Tensor:

@@ -130,8 +130,8 @@ def halved(size: int, times: int = 1) -> int:
 def init_convolutions(model: nn.Module) -> None:
     """He et al. (2015) for convolutions, by the fan out.
 
-    Of grouped ones each output sees its own group alone. torch's own function counts all groups: depthwise
-    weights would start so small that plain SGD, whose steps do not shrink with them, never learned.
+    Of grouped ones each input reaches its own group alone. torch's own function counts all groups, by which
+    depthwise weights start √groups times too small, while the steps of plain SGD do not shrink with them.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

@@ -73,15 +73,18 @@ def build(
 
 def example_input(
     name: str, input: str | InputSpec = "1x28x28", batch: int = 1, *, device: str = "cpu", **options: Any
-) -> Tensor:
+) -> Tensor | dict[str, Tensor]:
     """A batch that the model takes, the same numbers on every call; ``options`` are those of the model.
 
     A user's model gets token ids for a single size ("128") and numbers for anything else, unless the input
-    says which: "tokens:128" or "floats:128".
+    says which: "tokens:128" or "floats:128". Inputs with names ("input_ids=128,attention_mask=128") are a
+    dict.
     """
     spec = parse_input(input)
     kind = spec.resolved(None if is_user_model(name) else _entry(name).kind)
     vocabulary = options.get("vocabulary", 2 if is_user_model(name) else transformers.VOCABULARY)
+    if spec.named:
+        return inputs.draw_named(spec, batch, vocabulary, device)
     return inputs.draw(spec, kind, batch, vocabulary, device)
 
 

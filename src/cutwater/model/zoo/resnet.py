@@ -1,6 +1,8 @@
 """ResNet (He et al. 2016): 18, 34 and 50; a layer is the stem, one block, or the head.
 
-As in common use, the stride of a bottleneck is in its 3×3 convolution ("v1.5").
+As in common use, the stride of a bottleneck is in its 3×3 convolution ("v1.5"). The last γ of a block stays
+1, as in the original: unlike EfficientNetV2, these have no grouped convolutions and few blocks, and plain SGD
+learns them from there.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,0 +1,63 @@
+"""Check models, each in a process of its own: ``python -m cutwater.coverage KEY ...`` prints lines of JSON.
+
+A process is forked from one that has imported everything, as importing takes longer than most checks. One
+that crashes or takes too long ends nothing but itself.
+"""
+
+import importlib
+import json
+import multiprocessing
+import os
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from cutwater.coverage.case import Case
+from cutwater.coverage.checks import check
+from cutwater.coverage.models import all_cases
+from cutwater.coverage.result import Result
+from cutwater.coverage.without_operators import import_torchvision
+
+SECONDS = float(os.environ.get("CUTWATER_COVERAGE_SECONDS", "180"))
+"""The time limit of a model."""
+PRELOADED = ("torch.export", "torch._dynamo", "torch._export", "transformers", "timm")
+
+
+def main() -> None:
+    """Results come in the order of the keys."""
+    warnings.simplefilter("ignore")
+    cases = {case.key: case for case in all_cases()}
+    import_torchvision()
+    for name in PRELOADED:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    for key in sys.argv[1:]:
+        print(json.dumps(_check_apart(cases[key]).to_json()), flush=True)
+
+
+def _check_apart(case: Case) -> Result:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_in_child, args=(case, there))
+    child.start()
+    there.close()
+    try:
+        if here.poll(SECONDS):
+            return Result(**here.recv())
+        return Result(case.library, case.name).ends("wrong", f"takes longer than {SECONDS:.0f} seconds")
+    except EOFError:
+        return Result(case.library, case.name).ends("wrong", "the process crashed")
+    finally:
+        child.kill()
+        child.join()
+
+
+def _in_child(case: Case, answer: Connection) -> None:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        result: dict[str, Any] = check(case).to_json()
+    answer.send(result)
+
+
+main()
