@@ -17,7 +17,8 @@ from cutwater.data.batches import batches
 from cutwater.execute.local import LocalTrainer
 from cutwater.scenario.settings import DataSettings
 from cutwater.train import aggregate, exactsum
-from cutwater.train.aggregate import Average, BadUpdate, weights_sha256
+from cutwater.train.aggregate import Average, weights_sha256
+from cutwater.train.expected import BadUpdate
 from cutwater.train.session import Job, Task
 from cutwater.train.step import optimizer_factory
 

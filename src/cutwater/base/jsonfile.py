@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def check_document(data: object, format_: str, version: int, source: str = "the 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parsed JSON from a file, or one sentence on why not."""
     try:
+        if Path(path).is_fifo():  # nobody may ever write to it
+            raise FileFormatError(f"{path} is a pipe, so it is not read: name a file")
         content = Path(path).read_bytes()
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
@@ -57,17 +60,18 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
     write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Temporary file, fsync, rename, fsync of the folder.
+def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) -> None:
+    """Temporary file, fsync, rename, fsync of the folder; the content at once, or piece by piece.
 
     A link stays a link and leads to the new content; what is no file, such as /dev/stdout, is written to.
     """
     try:
         if Path(path).exists() and not Path(path).is_file():
-            Path(path).write_bytes(content)
+            with Path(path).open("wb") as device:
+                device.writelines(_pieces(content))
             return
         target = Path(path).resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
         try:
             # Readable for whom new files are (the umask says), unless the old file says otherwise.
@@ -75,21 +79,35 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 if target.exists():
                     os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
-                file.write(content)
+                file.writelines(_pieces(content))
                 file.flush()
                 os.fsync(descriptor)
             os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise FileFormatError(f"{path} can't be written: {error.strerror or error}") from error
     except ValueError as error:  # a path that can't be one: it holds a null character
         raise FileFormatError(f"{str(path)!r} can't be written: {error}") from error
 
 
-def _sync_folder(folder: Path) -> None:
+def _pieces(content: bytes | Iterable[bytes]) -> Iterable[bytes]:
+    return (content,) if isinstance(content, bytes) else content
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing; their names are safe on disk when this returns."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync_folder(each.parent)
+    folder.mkdir(exist_ok=True)  # what is there and no folder is an error
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder are safe on disk when this returns."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

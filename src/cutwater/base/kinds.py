@@ -14,7 +14,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, UnitError, suggest
 from cutwater.base.text import shown
-from cutwater.base.units import QUANTITIES, Unit, parse_quantity
+from cutwater.base.units import QUANTITIES, Unit, parse_quantities, parse_quantity
 
 JsonSchema = dict[str, Any]
 Refused = type[CutwaterError]
@@ -241,6 +241,16 @@ class Whole(Kind):
             value = int(value)
         return self._take(value)
 
+    def parse_all(self, values: Sequence[Any]) -> list[int]:
+        """The numbers, at once where all are digits and nothing else."""
+        if self.quoted and values and {*map(type, values)} == {str}:
+            digits, lengths = "".join(values), [*map(len, values)]
+            if digits.isascii() and digits.isdigit() and min(lengths) and max(lengths) < 19:
+                found = list(map(int, values))
+                if self.least <= min(found) and max(found) <= self.most:
+                    return found
+        return super().parse_all(values)
+
     def _instead(self, value: Any) -> str:
         # The largest number that there is, is told only where that is what is wrong.
         digits = isinstance(value, str) and value.isascii() and value.isdigit()
@@ -329,7 +339,7 @@ class Quantity(Number):
 
     def parse_all(self, values: Sequence[Any]) -> list[float]:
         """Each with its unit."""
-        return list(map(self.parse, values))
+        return parse_quantities(self.per, values, or_none=self.least == 0)
 
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """What is wrong with the number or its unit."""

@@ -36,14 +36,20 @@ def check_characters(content: str, what: str) -> None:
 
 def to_toml(tables: Mapping[str, Any]) -> str:
     """A TOML document: plain keys first, then a table for each mapping, then lists of tables."""
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in tables.items() if not _is_table(value)]
+    return "\n".join(_lines(tables, "")).lstrip("\n") + "\n"
+
+
+def _lines(tables: Mapping[str, Any], above: str) -> list[str]:
+    """The lines of the tables below one, whose name with a dot is ``above``."""
+    lines = _pairs({key: value for key, value in tables.items() if not _is_table(value)})
     for key, value in tables.items():
+        name = f"{above}{_key(key)}"
         if isinstance(value, Mapping):
-            lines += ["", f"[{_key(key)}]", *_pairs(value)]
+            lines += ["", f"[{name}]", *_pairs(value)]
         elif _is_table(value):
             for row in value:
-                lines += ["", f"[[{_key(key)}]]", *_pairs(row)]
-    return "\n".join(lines).lstrip("\n") + "\n"
+                lines += ["", f"[[{name}]]", *_lines(row, f"{name}.")]
+    return lines
 
 
 def _is_table(value: Any) -> bool:

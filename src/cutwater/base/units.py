@@ -7,7 +7,7 @@ A bare number is refused: whether 4 means bits or bytes is a factor of eight.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cutwater.base.errors import UnitError
@@ -19,6 +19,7 @@ _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]+)"
 """Separators stand between thousands alone: where a comma is meant as a point, it is a factor of ten."""
 _NUMBER = rf"\s*([-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?nan|[-+]?inf)\s*"
+_PLAIN = re.compile(r"^([0-9]{1,40}(?:\.[0-9]{1,40})?) ([a-zA-Z/]+)$", re.MULTILINE)
 _LEAST, _MOST = 1e-6, 1e30
 """Beyond these nothing is measured in FLOPS or bits, and arithmetic would overflow."""
 
@@ -67,6 +68,31 @@ def parse_quantity(kind: Unit, text: object, what: str, *, or_none: bool = False
         allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
         raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
     return value
+
+
+def parse_quantities(kind: Unit, texts: Sequence[object], *, or_none: bool = False) -> list[float]:
+    """Many quantities, at once where all are plain numbers with a unit: the very same as one by one.
+
+    >>> parse_quantities("rate", ["4 MB/s", "32 Mbit/s"])
+    [32000000.0, 32000000.0]
+    """
+    found = _all_plain(texts)
+    if found is None:
+        return [parse_quantity(kind, text, kind, or_none=or_none) for text in texts]
+    sizes = {unit: parse_quantity(kind, f"1 {unit}", kind) for unit in {unit for _, unit in found}}
+    values = [float(number) * sizes[unit] for number, unit in found]
+    if min(values) >= _LEAST and max(values) <= _MOST:
+        return values
+    return [parse_quantity(kind, text, kind, or_none=or_none) for text in texts]
+
+
+def _all_plain(texts: Sequence[object]) -> list[tuple[str, str]] | None:
+    """The numbers and units of texts that have one line each and nothing else; None if one has not."""
+    if not texts or not all(type(text) is str for text in texts):
+        return None
+    lines = "\n".join(texts)  # type: ignore[arg-type]
+    found = _PLAIN.findall(lines)
+    return found if len(found) == len(texts) == lines.count("\n") + 1 else None
 
 
 def parse_compute(text: object, what: str = "compute") -> float:

@@ -1,6 +1,7 @@
-"""The user's own data: any map-style torch Dataset whose items are (inputs…, label)."""
+"""The user's own data: any map-style dataset whose items are (inputs…, label) or values by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,106 +9,205 @@ from numpy.typing import NDArray
 
 from cutwater.base.errors import CutwaterError, DataError
 from cutwater.base.usercode import find, told
-from cutwater.data.samples import Batch, Data, Indices, Samples, shape_text
+from cutwater.data.forms import Form, Taken
+from cutwater.data.padding import Pad
+from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Collate = Callable[[list[Any]], Any]
+"""A mini-batch, samples first, of a list of samples as the dataset has them."""
+PAD = "pad"
+
 
 class DatasetSamples:
-    """Samples of a torch Dataset; an item is read when a mini-batch needs it, and never kept."""
+    """Samples of a dataset; an item is read when a mini-batch needs it, and never kept."""
 
-    def __init__(self, dataset: Any, name: str = "the dataset") -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        name: str = "the dataset",
+        *,
+        collate: Collate | None = None,
+        label: str | None = None,
+    ) -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise DataError(
                 f"{name} is {type(dataset).__name__}, but must be a map-style dataset with len() and [index]"
             )
-        self._dataset = dataset
-        self._name = name
-        self.labels = _class_labels(dataset, self._item) if len(dataset) else None
+        self._dataset, self._collate, self._name = dataset, collate, name
+        self.form, self.labels = Form(), None
+        if len(dataset):
+            first = self._read(0)
+            whole = first if collate is None else self._collated([first])
+            self.form = Form.of(whole, f"sample 0 of {name}", label)
+            self.labels = _class_labels(dataset, self.form.label, self._item)
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     @property
-    def shapes(self) -> str:
-        """The shapes of the inputs of a sample."""
-        return ",".join(shape_text(value.shape) for value in self._item(0)[0])
+    def input(self) -> str:
+        """The inputs of the first sample, as a model's input is written."""
+        return input_text([value.shape for value in self._item(0).inputs], self.form.names)
+
+    @property
+    def varies(self) -> bool:
+        """Whether mini-batches may differ in more than their number of samples."""
+        return self._collate is not None
+
+    def taking(self, names: Sequence[str]) -> "DatasetSamples":
+        """The same with these inputs, in this order."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, form=replace(self.form, names=tuple(names)))
+        return made
 
     def batch(self, indices: Indices, device: str = "cpu") -> Batch:
-        """The samples at these positions, stacked, on a device."""
+        """The samples at these positions as a mini-batch, on a device."""
+        inputs, labels = self._batch(indices)
+        return Batch(tuple(value.to(device) for value in inputs), labels.to(device))
+
+    def _batch(self, indices: Indices) -> Taken:
         import torch
         from torch.utils.data import TensorDataset
 
+        if self._collate is not None:
+            items = [self._read(int(index)) for index in indices]
+            return self._checked(self.form.take(self._collated(items), self._whole), len(indices))
         # Only torch's own takes many positions at once; a subclass may treat each sample for itself.
         if type(self._dataset) is TensorDataset:
             *inputs, labels = self._dataset[torch.from_numpy(indices)]
-        else:
-            items = [self._item(int(index)) for index in indices]
-            try:
-                inputs = [torch.stack(values) for values in zip(*(item[0] for item in items), strict=True)]
-                labels = torch.stack([item[1] for item in items])
-            except (RuntimeError, ValueError) as error:
-                raise DataError(
-                    f"samples of {self._name} differ in shape or number of inputs, so that they can't form a "
-                    f"mini-batch ({error}); give all samples the same shape"
-                ) from error
-        return Batch(tuple(value.to(device) for value in inputs), labels.to(device))
-
-    def _item(self, index: int) -> "tuple[tuple[Tensor, ...], Tensor]":
-        import torch
-
+            return Taken(tuple(inputs), labels)
+        taken = [self._item(int(index)) for index in indices]
         try:
-            item = self._dataset[index]
+            stacked = [torch.stack(values) for values in zip(*(item.inputs for item in taken), strict=True)]
+            return Taken(tuple(stacked), torch.stack([item.labels for item in taken]))
+        except (RuntimeError, ValueError) as error:
+            raise DataError(
+                f"samples of {self._name} differ in shape or number of inputs, so that they can't form a "
+                f"mini-batch ({error}); give all samples the same shape, or pad them by a collate function "
+                "(cutwater.Pad)"
+            ) from error
+
+    @property
+    def _whole(self) -> str:
+        return f"a mini-batch of {self._name}"
+
+    def _checked(self, taken: Taken, rows: int) -> Taken:
+        """A mini-batch of a user's function, if it has the samples that it was made of."""
+        for value in (*taken.inputs, taken.labels):
+            if value.dim() == 0 or len(value) != rows:
+                raise DataError(
+                    f"the collate function of {self._name} made a tensor of shape {list(value.shape)} of "
+                    f"{rows} samples, but samples must be its first dimension"
+                )
+        return taken
+
+    def _collated(self, items: list[Any]) -> Any:
+        assert self._collate is not None
+        try:
+            return self._collate(items)
+        except CutwaterError:
+            raise
+        except Exception as error:  # whatever a user's function does
+            raise DataError(
+                f"the collate function of {self._name} failed on {len(items)} samples ({told(error)}); it "
+                "takes a list of samples and returns a mini-batch"
+            ) from error
+
+    def _read(self, index: int) -> Any:
+        try:
+            return self._dataset[index]
         except Exception as error:  # whatever a user's dataset does when it is read
             raise DataError(
                 f"sample {index} of {self._name} can't be read ({told(error)}); mend it or leave it out"
             ) from error
-        named = next((one for one in (item, *_members(item)) if isinstance(one, Mapping)), None)
-        if named is not None:
-            raise DataError(
-                f"sample {index} of {self._name} has values by name ({', '.join(map(str, named))}), but must "
-                "be (input, …, label), with the inputs in the order that the model's forward takes them"
-            )
-        if not isinstance(item, tuple | list) or len(item) < 2:
-            raise DataError(
-                f"sample {index} of {self._name} is {type(item).__name__}, but must be (input, label) or "
-                "(input, …, label)"
-            )
-        *inputs, label = item
-        if len(inputs) == 1 and isinstance(inputs[0], tuple | list):
-            inputs = list(inputs[0])
-        try:
-            return tuple(torch.as_tensor(value) for value in inputs), torch.as_tensor(label)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise DataError(
-                f"sample {index} of {self._name} can't become tensors ({error}); "
-                "give the dataset a transform that returns tensors"
-            ) from error
+
+    def _item(self, index: int) -> Taken:
+        """One sample."""
+        what = f"sample {index} of {self._name}"
+        if self._collate is None:
+            return self.form.take(self._read(index), what)
+        inputs, labels = self._checked(self.form.take(self._collated([self._read(index)]), self._whole), 1)
+        return Taken(tuple(value[0] for value in inputs), labels[0])
 
 
 def from_datasets(
-    train: Any, test: Any = None, *, classes: int | None = None, name: str = "own data"
+    train: Any,
+    test: Any = None,
+    *,
+    classes: int | None = None,
+    name: str = "own data",
+    collate: Collate | str | None = None,
+    labels: str | None = None,
+    workers: int = 0,
 ) -> Data:
     """Data of the user's own training and test datasets; without the latter, nothing is scored.
 
-    ``classes`` is counted from the labels if it is not given; labels that are not whole numbers (of a
-    regression, say) have no classes.
+    A sample is ``(input, …, label)``, or a dict of values by name, as Hugging Face has them: the model gets
+    by name what its forward takes, and the loss the labels, which are called ``labels`` or ``label`` unless
+    ``labels`` says otherwise. ``collate`` makes a mini-batch of a list of samples: a function, its name as
+    ``package.module:function``, or ``"pad"`` (:class:`cutwater.Pad`) for samples of different lengths.
+    ``workers`` are processes that read mini-batches ahead; what is drawn in them follows from the run's seed,
+    however many they are. ``classes`` is counted from the labels if it is not given; labels that are not
+    whole numbers (of a regression, say) have no classes.
     """
     given = [(train, "train"), *([] if test is None else [(test, "test")])]
-    sets = [DatasetSamples(part, f"{name} ({which})") for part, which in given]
+    joined = find_collate(collate)
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 1024:
+        raise DataError(f"workers is {workers!r}, but must be a whole number from 0 to 1024")
+    sets = [DatasetSamples(part, f"{name} ({which})", collate=joined, label=labels) for part, which in given]
     for samples in sets:
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
-    shapes = [samples.shapes for samples in sets]
-    if shapes[0] != shapes[-1]:
-        raise DataError(f"{name} has training samples of {shapes[0]} but test samples of {shapes[1]}")
+    inputs = [samples.input for samples in sets]
+    names = sets[0].form.names
+    if names is not None and sets[-1].form.names is not None:
+        sets[-1] = sets[-1].taking(_same_names(names, sets[-1].form.names, name))
     tests = sets[1] if test is not None else None
-    return Data(name, sets[0], tests, shapes[0], _count_classes(sets, classes, name))
+    data = Data(
+        name,
+        sets[0],
+        tests,
+        inputs[0],
+        _count_classes(sets, classes, name),
+        names=names,
+        varies=sets[0].varies,
+        workers=workers,
+    )
+    if not data.takes(sets[-1].input):
+        raise DataError(f"{name} has training samples of {inputs[0]} but test samples of {inputs[1]}")
+    return data
 
 
-def call_user_source(source: str, options: dict[str, Any]) -> Data:
-    """What the function behind ``package.module:function`` returns, called with the scenario's options."""
+def find_collate(collate: Collate | str | None) -> Collate | None:
+    """A collate function by name, or as it is given."""
+    if collate is None or callable(collate):
+        return collate
+    if collate == PAD:
+        return Pad()
+    if not isinstance(collate, str) or ":" not in collate:
+        raise DataError(
+            f"collate is {collate!r}, but must be a function of a list of samples, its name as "
+            "package.module:function, or 'pad'"
+        )
+    found = find(collate, "collate", DataError)
+    return found() if isinstance(found, type) else found
+
+
+def _same_names(train: Sequence[str], test: Sequence[str], name: str) -> Sequence[str]:
+    odd = next((key for key in train if key not in test), None)
+    if odd is not None:
+        raise DataError(f"{name} has {odd!r} in its training samples, but not in its test samples")
+    return train
+
+
+def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Data:
+    """What the function behind ``package.module:function`` returns, called with the scenario's options.
+
+    ``settings`` are those of :func:`from_datasets`, for where it returns datasets.
+    """
     function = find(source, "source", DataError)
     try:
         made = function(**options)
@@ -121,56 +221,55 @@ def call_user_source(source: str, options: dict[str, Any]) -> Data:
     if isinstance(made, Data):
         return made
     if isinstance(made, tuple | list) and len(made) == 2:
-        return from_datasets(*made, name=source)
+        return from_datasets(*made, name=source, **settings)
+    if isinstance(made, Mapping) and "train" in made:  # a DatasetDict
+        return from_datasets(made["train"], made.get("test"), name=source, **settings)
     if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, tuple | list):
-        return from_datasets(made, name=source)
+        return from_datasets(made, name=source, **settings)
     raise DataError(
         f"{source} returned {type(made).__name__}, but must return (train, test) datasets, a training set "
         "alone or a cutwater Data"
     )
 
 
-def _members(item: Any) -> Sequence[Any]:
-    return item if isinstance(item, tuple | list) else ()
-
-
-def _class_labels(dataset: Any, item: Any) -> NDArray[np.int64] | None:
+def _class_labels(dataset: Any, label: str | None, item: Callable[[int], Taken]) -> NDArray[np.int64] | None:
     """The label of every sample where labels are whole numbers, read from memory where that is possible."""
     import torch
     from torch.utils.data import TensorDataset
 
     if type(dataset) is TensorDataset:
         labels = dataset.tensors[-1]
-    elif (targets := _plain_targets(dataset, item)) is not None:
+    elif (targets := _plain_targets(dataset, label, item)) is not None:
         labels = targets
-    elif item(0)[1].dim():
+    elif item(0).labels.dim():
         return None
     else:
-        labels = torch.stack([item(index)[1] for index in range(len(dataset))])
+        labels = torch.stack([item(index).labels for index in range(len(dataset))])
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
         return None
     found: NDArray[np.int64] = labels.to(torch.int64).cpu().numpy()
     return found
 
 
-def _plain_targets(dataset: Any, item: Any) -> "Tensor | None":
-    """``targets``, as torchvision's datasets have it, if it says what the items say."""
+def _plain_targets(dataset: Any, label: str | None, item: Callable[[int], Taken]) -> "Tensor | None":
+    """``targets`` (torchvision) or the column of labels (🤗 datasets), if it says what the items say."""
     import torch
 
-    targets = getattr(dataset, "targets", None)
-    if targets is None or getattr(dataset, "target_transform", None) is not None:
+    if getattr(dataset, "target_transform", None) is not None:
         return None
     try:
-        labels = torch.as_tensor(targets)
+        column = label is not None and label in getattr(dataset, "column_names", ())
+        targets = dataset[label][:] if column else getattr(dataset, "targets", None)
+        labels = None if targets is None else torch.as_tensor(targets)
     except Exception:  # texts, ragged lists, whatever a user calls targets
         return None
     count = len(dataset)
-    if labels.dim() == 0 or len(labels) != count:
+    if labels is None or labels.dim() == 0 or len(labels) != count:
         return None
     # An item may map its label to another; the first, the middle and the last would show it.
     for index in (0, count // 2, count - 1):
-        label = item(index)[1]
-        if label.shape != labels.shape[1:] or not bool((label.cpu() == labels[index].cpu()).all()):
+        label_ = item(index).labels
+        if label_.shape != labels.shape[1:] or not bool((label_.cpu() == labels[index].cpu()).all()):
             return None
     return labels
 

@@ -1,7 +1,7 @@
 """What a data source hands over: two sets of samples, light in memory until a mini-batch is made of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -92,6 +92,12 @@ class Data:
     """Shape of one sample, such as "1x28x28"; those of several inputs are joined by commas."""
     classes: int | None
     """How many classes the labels name, or None where labels are not classes."""
+    names: tuple[str, ...] | None = None
+    """What the model calls the inputs of a mini-batch, in their order; None where they go by their place."""
+    varies: bool = False
+    """Whether mini-batches may differ in their samples' sizes, because a collate function makes them."""
+    workers: int = 0
+    """Processes that read mini-batches ahead."""
 
     def __post_init__(self) -> None:
         for part, samples in (("training", self.train), ("test", self.test)):
@@ -101,9 +107,29 @@ class Data:
                 raise DataError(f"{self.name!r} has no {part} samples; a source needs at least one")
             _check_labels(self.name, part, samples.labels, self.classes)
 
+    def takes(self, input_: str) -> bool:
+        """Whether samples of this input are like these: of the same names and sizes, unless sizes vary."""
+        mine, other = (dict(_inputs(text)) for text in (self.input, input_))
+        if not self.varies:
+            return mine == other
+        return {name: len(sizes) for name, sizes in mine.items()} == {n: len(s) for n, s in other.items()}
+
+    def called(self, inputs: "Sequence[Tensor]") -> "tuple[Tensor, ...] | dict[str, Tensor]":
+        """The inputs of a mini-batch as the model is called with them: by place, or by name."""
+        return tuple(inputs) if self.names is None else dict(zip(self.names, inputs, strict=True))
+
+    def with_inputs(self, names: Sequence[str]) -> "Data":
+        """The same with these of its named inputs, in this order."""
+        taking = [getattr(one, "taking", None) for one in (self.train, self.test)]
+        train, test = (None if take is None else take(names) for take in taking)
+        assert train is not None, "only samples with names have inputs by name"
+        texts = dict(text.split("=", 1) for text in self.input.split(","))
+        said = ",".join(f"{name}={texts[name]}" for name in names)
+        return replace(self, train=train, test=test, names=tuple(names), input=said)
+
     def check_fits(self, input_: str, classes: int | None) -> None:
         """Refuse a model that was made for other samples."""
-        if input_ != self.input:
+        if not self.takes(input_):
             raise DataError(
                 f"the model takes {input_} inputs, but {self.name!r} has samples of {self.input}; "
                 + by_file(f'set input = "{self.input}" in [model]', f'build it for "{self.input}"')
@@ -123,6 +149,25 @@ def shape_text(shape: Sequence[int]) -> str:
     '1x28x28'
     """
     return "x".join(str(size) for size in shape)
+
+
+def input_text(shapes: Iterable[Sequence[int]], names: Sequence[str] | None = None) -> str:
+    """The inputs of a sample as people write them.
+
+    >>> input_text([(16,), (16,)], ["input_ids", "attention_mask"]), input_text([(1, 28, 28)])
+    ('input_ids=16,attention_mask=16', '1x28x28')
+    """
+    texts = map(shape_text, shapes)
+    return ",".join(texts if names is None else map("=".join, zip(names, texts, strict=True)))
+
+
+def _inputs(text: str) -> list[tuple[str, list[str]]]:
+    """Names and sizes of the inputs that a text stands for, whatever kind it says they are of."""
+    parts = [part.strip().rpartition("=") for part in text.split(",")]
+    return [
+        (name.strip() or str(place), sizes.rpartition(":")[2].strip().split("x"))
+        for place, (name, _, sizes) in enumerate(parts)
+    ]
 
 
 def _check_labels(name: str, part: str, labels: NDArray[np.int64] | None, classes: int | None) -> None:

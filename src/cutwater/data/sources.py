@@ -72,26 +72,28 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     mirrors: Sequence[str] = MNIST_MIRRORS,
     options: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     say: Say = quiet,
 ) -> Data:
     """The data of a source by name.
 
     ``folder`` is searched for the source's files; ``mirrors`` are where MNIST is downloaded from if it is
-    nowhere (none: never download); ``options`` are the arguments of a user's own function; ``say`` is told
-    what takes long.
+    nowhere (none: never download); ``options`` are the arguments of a user's own function, ``settings`` say
+    how mini-batches are made of the datasets that it returns; ``say`` is told what takes long.
 
     >>> load("digits").input
     '1x8x8'
     """
     if ":" in source:
-        return call_user_source(source, dict(options or {}))
+        return call_user_source(source, dict(options or {}), dict(settings or {}))
     if source not in _SOURCES:
         raise DataError(
             f"no data source is called {source!r}; {suggest(source, _SOURCES)}, or package.module:function"
         )
-    if options:
+    if options or settings:
+        given = sorted({**(options or {}), **(settings or {})})
         raise DataError(
-            f"source {source!r} takes no options, but {', '.join(sorted(options))} was given; "
+            f"source {source!r} takes no options, but {', '.join(given)} was given; "
             "options are for a package.module:function"
         )
     return _SOURCES[source](_Request(source, Path(folder) if folder else None, mirrors, say))

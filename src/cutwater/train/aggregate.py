@@ -11,37 +11,18 @@ weight's own type: closer than accumulating in float64.
 
 import hashlib
 import json
-import math
 from collections.abc import Collection
-from typing import Any, NamedTuple
 
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
 from cutwater.train.exactsum import ExactSum
+from cutwater.train.expected import BadUpdate, Expected, Kind, flat, raw_bytes
 from cutwater.train.session import State
 
-LARGEST_WEIGHT = 2.0**30
 MOST_SAMPLES = 2**28
-"""Of all clients of a round together. Within the two limits every sum is exact."""
-
-
-class BadUpdate(RunError):  # noqa: N818 - it says what was sent, not what went wrong here
-    """A client's update that must not reach the global model."""
-
-    def __init__(self, client: str, reason: str) -> None:
-        super().__init__(f"the update of client {client!r} {reason}")
-        self.client = client
-        """Who sent it."""
-
-
-class _Kind(NamedTuple):
-    """What every update must have under a name."""
-
-    shape: torch.Size
-    dtype: torch.dtype
+"""Of all clients of a round together. Within it and the largest weight every sum is exact."""
 
 
 class Average:
@@ -58,17 +39,13 @@ class Average:
 
         ``fixed`` are the names of weights that do not learn.
         """
-        self._kinds = {name: _Kind(tensor.shape, tensor.dtype) for name, tensor in reference.items()}
-        self._fixed = {name: t for name, t in reference.items() if name in fixed or _has_infinities(t)}
+        self._expected = Expected(reference, fixed)
         self._largest: dict[str, Tensor] = {}
         self._places: dict[str, slice] = {}
         end = 0
-        for name, tensor in reference.items():
-            if tensor.is_complex():
-                raise RunError(f"{name!r} is complex, but only real weights can be averaged")
-            if tensor.is_floating_point() and name not in self._fixed:
-                self._places[name] = slice(end, end + tensor.numel())
-                end += tensor.numel()
+        for name in self._expected.floats:
+            self._places[name] = slice(end, end + reference[name].numel())
+            end += reference[name].numel()
         self._sum = ExactSum(end)
         self.clients: set[str] = set()
         """Whose updates are in."""
@@ -82,15 +59,15 @@ class Average:
                 client,
                 f"is for {samples!r} samples, but must be for a whole number from 1 to {MOST_SAMPLES:,}",
             )
-        largest = self._check_state(client, state)
+        largest = self._expected.check(client, state)
         self._count({client}, samples)
-        self._sum.add((_flat(state[name]) for name in self._places), samples, largest)
-        for name in self._kinds.keys() - self._places.keys() - self._fixed.keys():
+        self._sum.add((flat(state[name]) for name in self._places), samples, largest)
+        for name in self._expected.counters:
             self._raise(name, state[name].detach().cpu())
 
     def merge(self, other: "Average") -> None:
         """Take in all updates of another average of the same round, such as that of another worker."""
-        if self._kinds != other._kinds:
+        if self._expected.kinds != other._expected.kinds:
             raise RunError("averages of different models can't be merged")
         self._count(other.clients, other.samples)
         self._sum.merge(other._sum)
@@ -101,11 +78,11 @@ class Average:
         """w = Σ n_k·w_k / Σ n_k (eq. (2)), on the CPU."""
         if not self.clients:
             raise RunError("no client's update is left to average; the model stays as it was")
-        return {name: self._averaged(name, kind) for name, kind in self._kinds.items()}
+        return {name: self._averaged(name, kind) for name, kind in self._expected.kinds.items()}
 
-    def _averaged(self, name: str, kind: _Kind) -> Tensor:
-        if name in self._fixed:
-            return self._fixed[name].detach().cpu()
+    def _averaged(self, name: str, kind: Kind) -> Tensor:
+        if name in self._expected.fixed:
+            return self._expected.fixed[name].detach().cpu()
         if name not in self._places:
             return self._largest[name].clone()
         averaged = torch.empty(kind.shape, dtype=kind.dtype)
@@ -130,28 +107,6 @@ class Average:
         self.clients |= clients
         self.samples += samples
 
-    def _check_state(self, client: str, state: State) -> float:
-        """The largest weight of an update that may be averaged."""
-        largest = 0.0
-        odd = sorted(state.keys() ^ self._kinds.keys())
-        if odd:
-            what = "lacks" if odd[0] in self._kinds else "has an unknown"
-            raise BadUpdate(client, f"{what} tensor {odd[0]!r}; it must have those of the global model")
-        for name, kind in self._kinds.items():
-            tensor = state[name]
-            if (tensor.shape, tensor.dtype) != kind:
-                raise BadUpdate(
-                    client,
-                    f"has {name!r} as {_kind_text(_Kind(tensor.shape, tensor.dtype))}, but it must be "
-                    f"{_kind_text(kind)}",
-                )
-            if name in self._fixed:
-                if not _same_bytes(tensor, self._fixed[name]):
-                    raise BadUpdate(client, f"changes {name!r}, which must stay as it is")
-            elif name in self._places and tensor.numel():
-                largest = max(largest, _largest(client, name, tensor))
-        return largest
-
 
 def weights_sha256(state: State) -> str:
     """SHA-256 over the names, types, shapes and bytes of all tensors, in the order of their names."""
@@ -162,48 +117,3 @@ def weights_sha256(state: State) -> str:
         digest.update(json.dumps(header).encode() + b"\n")
         digest.update(raw_bytes(tensor).numpy().data)
     return digest.hexdigest()
-
-
-def _flat(tensor: Tensor) -> npt.NDArray[Any]:
-    known = tensor.dtype in (torch.float32, torch.float64)  # numpy has no bfloat16
-    array: npt.NDArray[Any] = (tensor if known else tensor.float()).numpy(force=True)
-    return array.reshape(-1)
-
-
-def _largest(client: str, name: str, tensor: Tensor) -> float:
-    low, high = _ends(tensor)
-    if not _all_finite(low, high):
-        raise BadUpdate(client, f"has a value in {name!r} that is not finite; it is left out")
-    largest = max(-low, high)
-    if largest > LARGEST_WEIGHT:
-        raise BadUpdate(
-            client, f"has {largest:.3g} in {name!r}, but weights are at most {LARGEST_WEIGHT:.3g}"
-        )
-    return largest
-
-
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
-    return one is other or torch.equal(raw_bytes(one), raw_bytes(other))
-
-
-def _has_infinities(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.numel() > 0 and not _all_finite(*_ends(tensor))
-
-
-def _ends(tensor: Tensor) -> tuple[float, float]:
-    """The smallest and the largest value, NaN if there is one: in one pass, all there is to know."""
-    low, high = torch.aminmax(tensor.detach())
-    return float(low), float(high)
-
-
-def _all_finite(low: float, high: float) -> bool:
-    return -math.inf < low and high < math.inf
-
-
-def raw_bytes(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, one after the other, on the CPU."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _kind_text(kind: _Kind) -> str:
-    return f"{str(kind.dtype).removeprefix('torch.')} {list(kind.shape)}"

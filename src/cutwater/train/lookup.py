@@ -13,10 +13,12 @@ from cutwater.base.errors import CutwaterError, RunError, suggest
 from cutwater.base.schema import called
 from cutwater.base.speech import by_file
 from cutwater.base.usercode import find, told
-from cutwater.data.samples import Data
+from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
+from cutwater.model.randomness import drawn_from
 from cutwater.scenario.settings import TrainSettings
 from cutwater.train.metrics import Measuring, Metric
+from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
 from cutwater.train.scores import score
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
 
@@ -24,6 +26,7 @@ _NOT_OPTIONS = {
     "lr": "the learning rate is lr {there}: set it there",
     "name": "the optimizer is named by optimizer {there}: set it there",
     "clip_value": "clipping is clip_value {there}: set it there",
+    "clip_norm": "clipping by the norm is clip_norm {there}: set it there",
     "params": "an optimizer gets the parameters of its side of the cut: leave it out",
 }
 """What ``optimizer_options`` may not have, and why."""
@@ -57,7 +60,7 @@ def find_optimizer(train: TrainSettings) -> Callable[[float], MakeOptimizer]:
                 f"{instead.format(there=_there())}"
             )
     for round_ in {1, train.rounds}:
-        train.learning_rate(round_)
+        train.learning_rate(round_) if train.schedule_by == "round" else train.rates(round_, 1)(0)
     arguments = {"clip_value": train.clip_value, **train.optimizer_arguments()}
 
     @lru_cache(maxsize=1)  # all sessions of a round have the same
@@ -84,6 +87,31 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
             f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
             f"{arguments} ({told(error)}); change them or optimizer {_there()}"
         ) from error
+
+
+def check_loss_name(name: str) -> None:
+    """Refuse a name that stands for no loss."""
+    if name != MODELS_OWN:
+        named_loss(name)
+
+
+def find_loss(name: str | None, model: Layered, data: Data, device: torch.device) -> Loss:
+    """A loss by name, or the one that nobody has to name: the model's own, else cross entropy."""
+    if name is not None and name != MODELS_OWN:
+        return named_loss(name)
+    if name is None and not has_own_loss(model.module):
+        return named_loss("cross_entropy")
+    batch = two_samples(data, device)
+    found = own_loss(model.module, data.called(batch.inputs), batch.labels)
+    if found is not None:
+        return found
+    if name is None and not has_logits(model, batch.inputs):
+        return named_loss("cross_entropy")
+    raise RunError(
+        f"{type(model.module).__name__} computes no loss of its own from its logits and the labels of "
+        f"{data.name!r} alone; {by_file('set loss in [train] to', 'give Study.of')} a function of its output "
+        "and the labels, which takes output.logits"
+    )
 
 
 def named_loss(name: str) -> Loss:
@@ -124,8 +152,8 @@ def try_loss(
     Returns whether the labels are classes of the model's output, so that there is an accuracy.
     """
     whole, _ = model.split(len(model))
-    mode = whole.training
-    inputs, labels = data.train.batch(np.arange(min(2, len(data.train))), str(device))
+    mode, output = whole.training, None
+    inputs, labels = two_samples(data, device)
     try:
         with torch.random.fork_rng(devices=[]), catch_warnings():
             simplefilter("ignore")
@@ -138,7 +166,7 @@ def try_loss(
     except Exception as error:  # whatever a user's model and loss make of it
         raise RunError(
             f"the loss can't be computed from the model's output and the labels of {data.name!r} "
-            f"({told(error)}); choose a loss that fits both"
+            f"({told(error)}); {_hint(loss, output)}"
         ) from error
     finally:
         whole.train(mode)
@@ -154,6 +182,22 @@ def try_loss(
         if data.test is not None:
             try_metrics(metrics, output, labels)
         return score(loss, output, labels).answers > 0
+
+
+def two_samples(data: Data, device: torch.device) -> Batch:
+    """Two training samples, to try things on."""
+    with drawn_from(0, "two samples"):
+        return data.train.batch(np.arange(min(2, len(data.train))), str(device))
+
+
+def _hint(loss: Loss, output: Any) -> str:
+    if isinstance(output, torch.Tensor) or not hasattr(output, "logits"):
+        return "choose a loss that fits both"
+    own = by_file('leave loss out of [train], or set it to "model"', 'leave loss out, or use loss="model"')
+    return (
+        f"the model returns a {type(output).__name__}, whose numbers are output.logits: {own}, for the loss "
+        "that the model has of its own, or give a function of output and labels that takes output.logits"
+    )
 
 
 def try_metrics(metrics: Sequence[Metric], output: Any, labels: torch.Tensor) -> None:

@@ -110,6 +110,8 @@ def score(loss: Loss, output: Any, labels: Tensor) -> Score:
     """Loss and right answers of one mini-batch."""
     total = float(loss(output, labels)) * len(labels)
     logits = getattr(output, "logits", output)
+    if getattr(loss, "next_token", False):
+        logits, labels = logits[:, :-1], labels[:, 1:]  # a token is foretold from those before it
     if labels.is_floating_point() or not isinstance(logits, Tensor):
         return Score(total, len(labels), 0, 0)
     classes = _classes_dim(loss, logits, labels)

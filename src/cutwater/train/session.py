@@ -1,18 +1,21 @@
 """A client's local training session: download w^C, train, upload w^C (paper, Phases 2 to 4)."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 from torch import Tensor
 
-from cutwater.base.errors import RunError
+from cutwater.base.errors import CodecError, RunError
 from cutwater.data.samples import Batch
+from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered, Split
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
+from cutwater.train.manner import AS_IT_IS, Manner
 from cutwater.train.metrics import Metric
 from cutwater.train.step import (
     ClientSide,
@@ -24,7 +27,8 @@ from cutwater.train.step import (
     no_watch,
     train_step,
 )
-from cutwater.train.wire import Coder, InProcess
+from cutwater.train.three_parts import EndsSide, MiddleSide, MiddleStages
+from cutwater.train.wire import Coder, InProcess, MiddleInProcess
 
 State = Mapping[str, Tensor]
 """Weights and buffers by name."""
@@ -43,13 +47,28 @@ class Task:
     samples: int
     """n_k: the client's weight in the average."""
     holds: int = 0
-    """The client has the fixed weights of this many layers from earlier rounds."""
+    """The client has the fixed weights of this many first layers from earlier rounds."""
+    holds_last: int = 0
+    """The same of this many last layers, where it had a tail."""
     schedule: str = "in turn"
     """Whether the parts of a mini-batch cross the cut one after the other, or overlap."""
     up: str = "fp32"
     """The codec of smashed data."""
     down: str = "fp32"
     """The codec of gradients."""
+    second_cut: int = 0
+    """The layers after it stay with the client, too, and so do labels and loss; 0 where there is none."""
+    rate_up: float = 0.0
+    """What it may send, in bits per second, of a line that others share; 0 if its link is its own."""
+    rate_down: float = 0.0
+    """The same for what it is sent."""
+    once: bool = False
+    """Whether a row of smashed data goes up once, and later as a number."""
+
+    @property
+    def rows_once(self) -> int:
+        """How many rows the server keeps, so that they go up once: none, or one for each sample."""
+        return self.samples if self.once else 0
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -84,30 +103,41 @@ class Job:
     """The parts that every mini-batch is trained in."""
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
+    manner: Callable[[Task], Manner] = lambda task: AS_IT_IS
+    """What both sides of a session do alike, besides."""
 
-    def split(self, cut: int) -> Split:
-        """The model's halves, which share its tensors; made once for each cut."""
-        return _split(self.model, cut)
+    def split(self, cut: int, second_cut: int = 0) -> Split:
+        """The model's halves, which share its tensors; made once for each cut, or pair of cuts."""
+        return _split(self.model, cut, second_cut)
 
-    def traffic(self, cut: int) -> Traffic:
-        """What of w^C crosses the client's link at a cut."""
-        return _traffic(self.model, cut)
+    def client_side(self, task: Task, watch: Watch = no_watch) -> ClientSide:
+        """The client's side of a session, with an optimizer of its own."""
+        client = self.split(task.cut, task.second_cut).client
+        rest = (self.optimizer(task.lr), task.seed, watch, self.manner(task))
+        return EndsSide(client, *rest) if isinstance(client, Ends) else ClientSide(client, *rest)
+
+    def traffic(self, cut: int, second_cut: int = 0) -> Traffic:
+        """What of w^C crosses the client's link at a cut, or pair of cuts."""
+        return _traffic(self.model, cut, second_cut)
 
     def model_bytes(self, task: Task) -> tuple[int, int]:
         """Bytes of the model that a session's client gets and sends: DM and UM (eqs. (9) and (16))."""
-        mine = self.traffic(task.cut)
-        held = self.traffic(task.holds) if task.holds else None
-        return mine.bytes_down(held), mine.bytes_up
+        mine = self.traffic(task.cut, task.second_cut)
+        return mine.bytes_down(self.held(task)), mine.bytes_up
+
+    def held(self, task: Task) -> frozenset[str]:
+        """Names of weights that a session's client holds, of those that do not learn."""
+        return self.model.names_at_ends(task.holds, task.holds_last)
 
 
 @lru_cache(maxsize=128)
-def _split(model: Layered, cut: int) -> Split:
-    return model.split(cut)
+def _split(model: Layered, cut: int, second_cut: int) -> Split:
+    return model.split(cut, second_cut)
 
 
 @lru_cache(maxsize=128)
-def _traffic(model: Layered, cut: int) -> Traffic:
-    return traffic(model.half(0, cut))
+def _traffic(model: Layered, cut: int, second_cut: int) -> Traffic:
+    return traffic(_split(model, cut, second_cut).client if second_cut else model.half(0, cut))
 
 
 @dataclass(frozen=True)
@@ -122,7 +152,7 @@ class Steps:
 def run_session(
     job: Job,
     task: Task,
-    server: ServerStages | None,
+    server: ServerStages | MiddleStages | None,
     batches: Iterable[Batch],
     *,
     watch: Watch = no_watch,
@@ -134,12 +164,13 @@ def run_session(
     the client holds the whole model; ``begin`` is told how many samples the next mini-batch has.
     """
     job.model.restart()
-    client = ClientSide(job.split(task.cut).client, job.optimizer(task.lr), task.seed, watch)
+    client = job.client_side(task, watch)
     total, samples, steps, parts = 0.0, 0, 0, 0
     train = partial(train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped")
     for inputs, labels in batches:
         begin(len(labels))
-        loss = train(client, server, job.loss, parts, inputs, labels)
+        with _codecs_blamed_on(task):
+            loss = train(client, server, job.loss, parts, inputs, labels)
         total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
         steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
     if not steps:
@@ -152,11 +183,16 @@ def run_session(
 def run_both_sides(job: Job, task: Task, weights: State) -> Result:
     """A whole session in this process, client and server, from the global weights."""
     job.model.module.load_state_dict(weights, strict=True)
-    server = None
+    server: InProcess | MiddleInProcess | None = None
     if task.cut < len(job.model):
-        half = job.split(task.cut).server
-        side = ServerSide(half, job.optimizer(task.lr), task.seed, job.loss)
-        server = InProcess(side, *coders(task))
+        half, optimizer = job.split(task.cut, task.second_cut).server, job.optimizer(task.lr)
+        manner = job.manner(task)
+        if task.second_cut:
+            middle = MiddleSide(half, optimizer, task.seed, manner=manner)
+            server = MiddleInProcess(middle, *coders(task), task.rows_once)
+        else:
+            side = ServerSide(half, optimizer, task.seed, job.loss, manner=manner)
+            server = InProcess(side, *coders(task), task.rows_once)
     steps = run_session(job, task, server, job.batches(task))
     down, up = job.model_bytes(task)
     return Result(
@@ -172,6 +208,16 @@ def run_both_sides(job: Job, task: Task, weights: State) -> Result:
 def coders(task: Task) -> tuple[Coder, Coder]:
     """What codes a session's smashed data, and its gradients."""
     return Coder.of(task.up, "up", task.seed), Coder.of(task.down, "down", task.seed)
+
+
+@contextmanager
+def _codecs_blamed_on(task: Task) -> Iterator[None]:
+    """Within, what a codec refuses is told with whose it is and what is not lost: NaN under int8, say."""
+    try:
+        yield
+    except CodecError as error:
+        kept = "; the rounds before are kept" if task.round > 1 else ""
+        raise CodecError(f"client {task.client!r}, round {task.round}: {error}{kept}") from error
 
 
 def check_loss(loss: float, task: Task, step: int) -> float:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import torch
@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.base.errors import RunError
+from cutwater.model.precision import autocast
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.plan.session import part_sizes
+from cutwater.train.manner import AS_IT_IS, Manner, Rated
 from cutwater.train.optimizers import at_own_rate, find_optimizer, takes_rate
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -56,6 +58,8 @@ class Part:
     """Its samples over the mini-batch's."""
     last: bool = True
     """Whether it ends the mini-batch: both sides update after it."""
+    norm: float | None = None
+    """What :meth:`ServerStages.clip` is told of the mini-batch before, where it travels with this part."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Reply:
     loss: float
     unused: tuple[int, ...] = ()
     """Which of them are zero because the loss does not depend on the tensor at all."""
+    norm: float = 0.0
+    """After the last part, the sum of squares of the server's gradients, where they are clipped by it."""
 
 
 class ServerStages(Protocol):
@@ -78,47 +84,79 @@ class ServerStages(Protocol):
     def receive(self) -> Reply:
         """The reply to the first part that is not answered yet."""
 
+    def clip(self, norm: float) -> None:
+        """Take the sum of squares of all gradients of the mini-batch, of both sides, and update."""
+
     def step(self, number: int, smashed: Tensors, labels: Tensor) -> Reply:
         """A mini-batch in one part: send it and wait for its reply."""
         self.send(Part(number), smashed, labels)
         return self.receive()
 
 
-class _Side:
+class Side:
     """A half and the optimizer of its parameters."""
 
-    def __init__(self, half: nn.Module, optimizer: MakeOptimizer, seed: int, watch: Watch = no_watch) -> None:
-        self.half, self.seed, self.watch = half, seed, watch
+    def __init__(
+        self,
+        half: nn.Module,
+        optimizer: MakeOptimizer,
+        seed: int,
+        watch: Watch = no_watch,
+        manner: Manner = AS_IT_IS,
+    ) -> None:
+        self.half, self.seed, self.watch, self.manner = half, seed, watch, manner
         trained = [parameter for parameter in half.parameters() if parameter.requires_grad]
         # torch refuses to make an optimizer of nothing, yet a first layer may well have no parameters.
         self.optimizer = optimizer(trained) if trained else None
+        rated = self.optimizer is not None and manner.rates is not None
+        self._rated = Rated(self.optimizer, manner.rates) if rated else None  # type: ignore[arg-type]
         half.train()
 
+    @property
+    def step_of_rates(self) -> int:
+        """Where the schedule of its learning rates is."""
+        return self._rated.step if self._rated is not None else 0
+
+    @step_of_rates.setter
+    def step_of_rates(self, step: int) -> None:
+        if self._rated is not None:
+            self._rated.step = step
+
     def _run(self, step: int, *inputs: Any) -> Any:
-        with RandomStream(self.seed, step):
+        with RandomStream(self.seed, step), autocast(self.manner.autocast, inputs):
             return self.half(*inputs)
 
-    def _loss(self, part: Part, loss: Loss, labels: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """The loss of a part, and what it adds to that of the mini-batch."""
-        with RandomStream(self.seed, part.number):
-            output = self.half(*inputs)
+    def _loss(
+        self, part: Part, loss: Loss, labels: Tensor, *inputs: Any, last: Callable[..., Any] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of a part, and what it adds to that of the mini-batch; ``last`` are the last layers."""
+        with RandomStream(self.seed, part.number), autocast(self.manner.autocast, (labels,)):
+            output = (last or self.half)(*inputs)
             enter_layer(LOSS)
             value = loss(output, labels)
         return value, value if part.weight == 1.0 else value * part.weight
 
-    def _update(self) -> None:
+    def _norm(self, before: float = 0.0) -> float:
+        """The sum of squares of this side's gradients, added to that of the layers behind it."""
+        return 0.0 if self.manner.clip is None else self.manner.clip.add(before, self.half)
+
+    def _update(self, norm: float = 0.0) -> None:
+        if self.manner.clip is not None:
+            self.manner.clip.apply(norm, self.half)
+        if self._rated is not None:
+            self._rated.next_step()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
 
 
-class ClientSide(_Side):
+class ClientSide(Side):
     """w^C of one client in a session."""
 
-    def __init__(self, half: nn.Module, optimizer: MakeOptimizer, seed: int, watch: Watch = no_watch) -> None:
-        super().__init__(half, optimizer, seed, watch)
-        self._kept: deque[Tensors] = deque()
+    @cached_property
+    def _kept(self) -> deque[Tensors]:
         """Smashed data with the client's graph behind it, of parts that are not answered yet."""
+        return deque()
 
     def forward(self, number: int, inputs: Sequence[Tensor]) -> Tensors:
         """Stage 1: S = fp(x; w^C) (eq. (5)), cut loose from the client's own graph."""
@@ -127,20 +165,47 @@ class ClientSide(_Side):
         self._kept.append(output if isinstance(output, tuple) else (output,))
         return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in self._kept[-1])
 
-    def backward(self, gradients: Sequence[Tensor], unused: Sequence[int] = (), *, last: bool = True) -> None:
+    def backward(
+        self,
+        gradients: Sequence[Tensor],
+        unused: Sequence[int] = (),
+        *,
+        last: bool = True,
+        more: Sequence[tuple[Tensor, Tensor]] = (),
+        norm: float = 0.0,
+    ) -> float:
         """Stage 6: backward through w^C from the gradients G, and the update after the last part (eq. (8)).
 
+        ``norm`` is the server's, where gradients are clipped by it; what is returned is that of both.
+
         From what the loss does not depend on nothing goes back: a weight without a gradient stays as it is,
-        where one whose gradient is zero would still decay.
+        where one whose gradient is zero would still decay. ``more`` are weights with gradients that they have
+        already from later layers: they are added up as the backward pass of the whole model does it.
         """
         with self.watch("client_backward"):
             kept = [t for t in self._kept.popleft() if t.requires_grad]
             used = [place for place in range(len(kept)) if place not in unused]
-            if used:
-                torch.autograd.backward([kept[place] for place in used], [gradients[place] for place in used])
-            del kept
+            roots = [*((kept[place], gradients[place]) for place in used), *more]
+            if roots:
+                torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
+            del kept, roots
             if last:
-                self._update()
+                norm = self._norm(norm)
+                self._update(norm)
+        return norm
+
+    def exchange(self, server: Any, parts: Sequence["Piece"], loss: Loss) -> list[float]:
+        """Send all these parts, then take all their replies; their losses."""
+        for part, inputs, labels in parts:
+            server.send(part, self.forward(part.number, inputs), labels)
+        losses = []
+        for part, _, _ in parts:
+            reply = server.receive()
+            norm = self.backward(reply.gradients, reply.unused, last=part.last, norm=reply.norm)
+            if part.last and self.manner.clip is not None:
+                server.clip(norm)
+            losses.append(reply.loss)
+        return losses
 
     def whole(self, part: Part, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> float:
         """A part at a client that holds the whole model (FedAvg, eq. (1))."""
@@ -149,24 +214,32 @@ class ClientSide(_Side):
         with self.watch("client_backward"):
             torch.autograd.backward(counted)
             if part.last:
-                self._update()
+                self._update(self._norm())
         return float(value.detach())
 
 
-class ServerSide(_Side, ServerStages):
+class ServerSide(Side, ServerStages):
     """w^S of one client in a session, at the server."""
 
     def __init__(
-        self, half: nn.Module, optimizer: MakeOptimizer, seed: int, loss: Loss, watch: Watch = no_watch
+        self,
+        half: nn.Module,
+        optimizer: MakeOptimizer,
+        seed: int,
+        loss: Loss,
+        watch: Watch = no_watch,
+        manner: Manner = AS_IT_IS,
     ) -> None:
-        super().__init__(half, optimizer, seed, watch)
+        super().__init__(half, optimizer, seed, watch, manner)
         self.loss = loss
         self._replies: deque[Reply] = deque()
+        self.least: float | None = None
+        """What an update that waits for the norm of all gradients knows of it: that of the server's."""
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stages 3 and 4: forward (eq. (6)), backward, and the update after the last part (eq. (7))."""
         self._replies.append(self.differentiate(part, smashed, labels))
-        if part.last:
+        if part.last and self.manner.clip is None:
             self.update()
 
     def receive(self) -> Reply:
@@ -177,6 +250,8 @@ class ServerSide(_Side, ServerStages):
         self, part: Part, smashed: Tensors, labels: Tensor, backward: Backward = backward_in_one_go
     ) -> Reply:
         """Stages 3 and 4 up to the update; ``backward`` may leave out what the reply does not need."""
+        if self.least is not None:
+            raise RunError("a mini-batch was begun before the norm of the gradients of the last was told")
         wanted = [tensor for tensor in smashed if tensor.requires_grad]
         with self.watch("server_forward"):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
@@ -186,17 +261,34 @@ class ServerSide(_Side, ServerStages):
         with self.watch("server_backward"):
             backward(counted, wanted)
         unused = tuple(place for place, tensor in enumerate(wanted) if tensor.grad is None)
-        return Reply(tuple(map(_gradient, wanted)), float(value.detach()), unused)
+        norm = self._norm() if part.last else 0.0
+        self.least = norm if part.last and self.manner.clip is not None else None
+        return Reply(tuple(map(gradient_of, wanted)), float(value.detach()), unused, norm)
 
-    def update(self) -> None:
+    @property
+    def waiting(self) -> bool:
+        """Whether an update waits for the norm of the client's gradients."""
+        return self.least is not None
+
+    def clip(self, norm: float) -> None:
+        """The update, which waited for the norm of the client's gradients."""
+        if self.least is None or norm < self.least:
+            raise RunError(
+                f"{norm} was told as the sum of squares of all gradients, but the server's alone make "
+                f"{self.least}"
+            )
+        self.least = None
+        self.update(norm)
+
+    def update(self, norm: float = 0.0) -> None:
         """The rest of stage 4, due before the next mini-batch."""
         with self.watch("server_backward"):
-            self._update()
+            self._update(norm)
 
 
 def train_step(
     client: ClientSide,
-    server: ServerStages | None,
+    server: object | None,
     loss: Loss,
     first: int,
     inputs: Sequence[Tensor],
@@ -205,7 +297,11 @@ def train_step(
     micro_batches: int = 1,
     overlapped: bool = False,
 ) -> float:
-    """One mini-batch of one client, whole (no server) or split, from part number ``first`` on; its loss."""
+    """One mini-batch of one client, whole (no server) or split, from part number ``first`` on; its loss.
+
+    The server is what the client's side exchanges parts with: :class:`ServerStages`, or those of the middle
+    where the tail stays with the client (:mod:`cutwater.train.three_parts`).
+    """
     parts = list(_parts(first, inputs, labels, micro_batches))
     if server is None:
         losses = [client.whole(part, mine, targets, loss) for part, mine, targets in parts]
@@ -213,27 +309,15 @@ def train_step(
         window = len(parts) if overlapped else 1
         losses = []
         for at in range(0, len(parts), window):
-            losses += _exchange(client, server, parts[at : at + window])
+            losses += client.exchange(server, parts[at : at + window], loss)
     return sum(part.weight * value for (part, _, _), value in zip(parts, losses, strict=True))
 
 
-_Piece = tuple[Part, Sequence[Tensor], Tensor]
+Piece = tuple[Part, Sequence[Tensor], Tensor]
 """A part with its inputs and labels."""
 
 
-def _exchange(client: ClientSide, server: ServerStages, parts: Sequence[_Piece]) -> list[float]:
-    """Send all these parts, then take all their replies; their losses."""
-    for part, inputs, labels in parts:
-        server.send(part, client.forward(part.number, inputs), labels)
-    losses = []
-    for part, _, _ in parts:
-        reply = server.receive()
-        client.backward(reply.gradients, reply.unused, last=part.last)
-        losses.append(reply.loss)
-    return losses
-
-
-def _parts(first: int, inputs: Sequence[Tensor], labels: Tensor, micro_batches: int) -> Iterator[_Piece]:
+def _parts(first: int, inputs: Sequence[Tensor], labels: Tensor, micro_batches: int) -> Iterator[Piece]:
     planned = parts_of(first, len(labels), micro_batches)
     if len(planned) == 1:
         yield planned[0][0], inputs, labels
@@ -268,8 +352,8 @@ def optimizer_factory(
 
     In Python it may be the class, or a function of the parameters that returns an optimizer. One that takes
     no ``lr`` has rates of its own, of which ``factor`` is what the schedule leaves. ``clip_value`` clips
-    every element of the gradients, which means the same at every cut; the global norm would need the
-    gradients of both sides at once.
+    every element of the gradients; clipping by their norm, which both sides do together, is no business of
+    an optimizer (see :mod:`cutwater.train.manner`).
     """
     found = find_optimizer(named)
     make = partial(found, lr=lr, **options) if takes_rate(found) else at_own_rate(found, factor, options)
@@ -291,6 +375,7 @@ def optimizer_factory(
     return build
 
 
-def _gradient(tensor: Tensor) -> Tensor:
+def gradient_of(tensor: Tensor) -> Tensor:
+    """What came back to a tensor."""
     # A tensor may cross the cut and yet not influence the loss; its gradient is then zero.
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

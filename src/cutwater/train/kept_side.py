@@ -1,0 +1,113 @@
+"""A side of a session written down between two of its mini-batches, and put back as it was, to the last bit.
+
+That is: weights that learn, all buffers (those that no state dict holds, too), gradients that wait for the
+client's norm, the optimizer's state and what it keeps in its groups, and the step of the learning rate's
+schedule. Random streams need nothing: they follow from the seed and a part's number. What a module keeps in
+plain attributes is not seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutwater.model.layers import fill_buffer
+from cutwater.train.step import ServerSide, Side
+
+_HALF, _GRADIENT, _OPTIMIZER = "half/", "gradient/", "optimizer/"
+_BETWEEN = "\x1f"
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def write_side(side: Side) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors by name, which are the side's own, and the rest as JSON; None if its optimizer keeps more."""
+    learning = {name: one for name, one in side.half.named_parameters() if one.requires_grad}
+    tensors = {_HALF + name: one for name, one in (*learning.items(), *side.half.named_buffers())}
+    tensors |= {_GRADIENT + name: one.grad for name, one in learning.items() if one.grad is not None}
+    kept = _write_optimizer(side, {one: name for name, one in learning.items()}, tensors)
+    if kept is None:
+        return None
+    plain = {"optimizer": kept, "step": side.step_of_rates, "least": _least(side)}
+    return {name: one.detach() for name, one in tensors.items()}, plain
+
+
+def read_side(side: Side, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+    """Put back what was written, into a side that was just made from the same weights."""
+    learning = {name: one for name, one in side.half.named_parameters() if one.requires_grad}
+    with torch.no_grad():
+        for name, parameter in learning.items():
+            parameter.copy_(tensors[_HALF + name])
+            if _GRADIENT + name in tensors:
+                parameter.grad = _like(tensors[_GRADIENT + name], parameter)
+    for name in [name.removeprefix(_HALF) for name in tensors if name.startswith(_HALF)]:
+        if name not in learning:
+            fill_buffer(side.half, name, tensors[_HALF + name])
+    _read_optimizer(side, learning, tensors, plain["optimizer"])
+    side.step_of_rates = plain["step"]
+    if isinstance(side, ServerSide):
+        side.least = plain["least"]
+
+
+def _least(side: Side) -> float | None:
+    return side.least if isinstance(side, ServerSide) else None
+
+
+def _write_optimizer(
+    side: Side, names: Mapping[Tensor, str], tensors: dict[str, Tensor]
+) -> dict[str, Any] | None:
+    """What an optimizer keeps besides tensors, which are added to the others."""
+    if side.optimizer is None:
+        return {"state": {}, "groups": [], "elsewhere": []}
+    state: dict[str, dict[str, Any]] = {}
+    elsewhere: list[str] = []
+    for parameter, kept in side.optimizer.state.items():
+        if parameter not in names or not isinstance(kept, dict):
+            return None
+        name = names[parameter]
+        state[name] = {}
+        for key, value in kept.items():
+            if isinstance(value, Tensor):
+                full = f"{_OPTIMIZER}{name}{_BETWEEN}{key}"
+                tensors[full] = value
+                elsewhere += [full] if value.device != parameter.device else []
+            elif isinstance(value, _PLAIN) and isinstance(key, str):
+                state[name][key] = value
+            else:
+                return None
+    groups = [_plain_of(group) for group in side.optimizer.param_groups]
+    return None if None in groups else {"state": state, "groups": groups, "elsewhere": elsewhere}
+
+
+def _plain_of(group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Of a group of parameters, numbers and the like; tuples of them are never changed by a step."""
+    rest = {key: value for key, value in group.items() if key != "params"}
+    if any(isinstance(value, Tensor) for value in rest.values()):
+        return None
+    return {key: value for key, value in rest.items() if isinstance(value, _PLAIN)}
+
+
+def _read_optimizer(
+    side: Side, learning: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], kept: Mapping[str, Any]
+) -> None:
+    if side.optimizer is None:
+        return
+    # Not by load_state_dict, which makes every tensor one of the parameter's type.
+    for name, values in kept["state"].items():
+        side.optimizer.state[learning[name]].update(values)
+    for name in [name for name in tensors if name.startswith(_OPTIMIZER)]:
+        owner, _, key = name.removeprefix(_OPTIMIZER).rpartition(_BETWEEN)
+        value, parameter = tensors[name], learning[owner]
+        # A step that is counted in a tensor, say, may be on the CPU whatever device the weights are on.
+        side.optimizer.state[parameter][key] = (
+            value.clone() if name in kept["elsewhere"] else _like(value, parameter)
+        )
+    for group, values in zip(side.optimizer.param_groups, kept["groups"], strict=True):
+        group.update(values)
+
+
+def _like(value: Tensor, parameter: Tensor) -> Tensor:
+    """A copy where the parameter is and, of its shape, as that lies in memory: as an optimizer makes it."""
+    if value.shape != parameter.shape:
+        return value.to(parameter.device, copy=True)
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
