@@ -9,6 +9,7 @@ from functools import lru_cache
 import pytest
 import torch
 from small_study import small_study
+from stream_rig import proxied
 from torch import nn
 
 from cutwater.data.custom import from_datasets
@@ -21,6 +22,7 @@ from cutwater.serve.device import expectation, run_at_device
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.client import StreamClient
 from cutwater.stream.server import StreamServer
+from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Task, run_both_sides
 from cutwater.train.step import ServerSide
 
@@ -63,10 +65,10 @@ def task_of(study, **how):
 
 
 @contextmanager
-def hosting_of(study, **how):
+def hosting_of(study, serving=StreamServer, **how):
     hosting = Hosting(study.job(), study.profile, study.server.compute, **how)
     try:
-        with StreamServer(hosting) as server:
+        with serving(hosting) as server:
             yield hosting, server
     finally:
         hosting.close()
@@ -132,6 +134,39 @@ def test_over_the_stream_the_weights_are_those_of_the_same_session_in_process(
     down, up = study.job().model_bytes(task)
     assert (trained.bytes_up, trained.bytes_down) == (result.bytes_up - up, result.bytes_down - down)
     assert (record.parts, record.steps, record.samples) == ({1: 3, 3: 9, 4: 11}[micro_batches], 3, SAMPLES)
+
+
+def through_a_proxy(study, task, **cut_after):
+    """The joined weights, what the server has of the session, and the proxy, which cuts one connection."""
+    kept = []
+
+    @contextmanager
+    def serving(hosting):
+        with proxied(hosting) as (server, proxy):
+            proxy.cut_after.update(cut_after)
+            kept.append(proxy)
+            yield server
+
+    weights, trained, _ = over_the_stream(study, task, serving=serving)
+    return weights, trained, kept[0]
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("codec", ["fp32", "int8"])
+def test_a_connection_cut_in_the_middle_of_a_window_changes_no_bit(codec, way):
+    """Two mini-batches, each a window of four parts: wherever the cut is, parts are on their way."""
+    study = study_of(4, samples=56, batch_size=28)
+    task = task_of(study, schedule="overlapped", up=codec, down=codec)
+    here = weights_sha256(in_process(study, task)[0])
+    whole, trained, proxy = through_a_proxy(study, task)
+    assert (weights_sha256(whole), proxy.connections) == (here, 1)
+    handshake = 0 if way == "up" else 2000  # of the server's certificate, which is no part
+    for fraction in (0.5, 0.7, 0.9):
+        at = int(handshake + fraction * (proxy.passed[way] - handshake))
+        there, again, cut = through_a_proxy(study, task, **{way: at})
+        assert cut.connections == 2, "it was cut, and the session went on by another connection"
+        assert weights_sha256(there) == here
+        assert (again.steps, again.loss) == (trained.steps, trained.loss)
 
 
 def test_a_codec_changes_what_is_learned_and_halves_what_crosses():

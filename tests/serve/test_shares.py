@@ -191,6 +191,64 @@ def test_serving_at_once_is_handing_in_and_taking_out_where_nobody_waits(
             assert queues[0].account(each) == pytest.approx(queues[1].account(each))
 
 
+@settings(deadline=None, max_examples=200)
+@given(backlogs(), st.data())
+def test_shares_that_change_are_kept_from_then_on_and_promises_are_those_of_both_times(
+    case: tuple[list[float], list[list[float]]], data: st.DataObject
+) -> None:
+    """After the change as before it: normalised service differs by a few pieces, whatever they are."""
+    weights, costs = case
+    after = [data.draw(st.floats(0.1, 100.0)) for _ in weights]
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, weights, costs)
+    left, work, largest = [len(mine) for mine in costs], [0.0] * len(weights), [max(mine) for mine in costs]
+    change = data.draw(st.integers(0, sum(left)))
+    now, promised = weights, [0.0] * len(weights)
+    for number in range(sum(left)):
+        if number == change:
+            for flow, weight in enumerate(after):
+                queue.reweigh(str(flow), weight)
+            now, work = after, [0.0] * len(weights)
+        waiting = [flow for flow in range(len(weights)) if left[flow]]
+        piece = queue.pop()
+        assert piece is not None
+        flow, cost = piece[2], piece[1]
+        for each in waiting:
+            promised[each] += cost * now[each] / sum(now)
+        work[flow] += cost
+        left[flow] -= 1
+        if all(left):
+            slack = 2 * max(largest) / sum(now)
+            for a, b in combinations(range(len(weights)), 2):
+                bound = 4 * (largest[a] / now[a] + largest[b] / now[b]) + slack
+                assert abs(work[a] / now[a] - work[b] / now[b]) <= bound * (1 + 1e-9)
+    for flow, mine in enumerate(costs):
+        served, _, entitled = queue.account(str(flow))
+        assert served == pytest.approx(sum(mine))
+        assert entitled == pytest.approx(promised[flow])
+
+
+def test_a_session_that_had_next_to_nothing_is_not_held_to_that_once_it_has_more() -> None:
+    queue: FairQueue[int] = FairQueue()
+    fill(queue, [1e-6, 1.0], [[1.0] * 50, [1.0] * 60])
+    for _ in range(10):
+        queue.pop()
+    queue.reweigh("0", 1.0)
+    assert [flow for flow, _ in drain(queue)[:20]].count(0) == 10
+
+
+def test_a_lane_tells_its_last_share_and_refuses_one_that_is_none_or_comes_too_late() -> None:
+    with ShareScheduler() as scheduler:
+        lane = scheduler.lane("a", 1.0)
+        lane.reshare(3.0)
+        assert lane.delivery().share == 3.0
+        with pytest.raises(EngineError, match="share of 'a'"):
+            lane.reshare(0.0)
+        lane.close()
+        with pytest.raises(EngineError, match="closed"):
+            lane.reshare(2.0)
+
+
 def test_a_flow_that_is_closed_takes_what_it_had_waiting_along() -> None:
     queue: FairQueue[str] = FairQueue()
     for name in "ab":

@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def test_a_message_above_the_cap_is_refused_and_not_even_read() -> None:
 
 
 @pytest.mark.parametrize("size", [64 * MIB, 1000], ids=["bomb", "harmless"])
-def test_a_compressed_message_is_refused_and_never_inflated(size: int) -> None:
+def test_a_compressed_message_is_refused_and_never_inflated(
+    size: int, record_property: Callable[[str, object], None]
+) -> None:
     half = Echo()
     with StreamServer(half, limits=QUICK) as server:
         ticket = issue(server, expected())
@@ -67,6 +70,7 @@ def test_a_compressed_message_is_refused_and_never_inflated(size: int) -> None:
             peak_reset()
             status, why = client.send(payload).verdict()
             grown = peak() - before
+    record_property("memory for a bomb of 64 MiB, MiB more", round(grown / MIB, 1))
     assert status == "RESOURCE_EXHAUSTED"
     assert "compressed" in why
     # The client's own copy of what it packs is in this process, too; unpacked, there would be another.
@@ -74,7 +78,9 @@ def test_a_compressed_message_is_refused_and_never_inflated(size: int) -> None:
     assert half.steps == []
 
 
-def test_a_client_that_never_reads_costs_bounded_memory_and_is_dropped_at_the_deadline() -> None:
+def test_a_client_that_never_reads_costs_bounded_memory_and_is_dropped_at_the_deadline(
+    record_property: Callable[[str, object], None],
+) -> None:
     rows, width = 64, 64 * 1024
     expect = expected(rows, width)
     half = Echo()
@@ -89,10 +95,12 @@ def test_a_client_that_never_reads_costs_bounded_memory_and_is_dropped_at_the_de
             record = server.wait(ticket, 10)
             # It may go on to send; nothing more is taken in: one step was taken, one reply is due.
             assert half.steps == [("k1", 0)]
-            assert resident() - settled < 3 * 16 * MIB
+            grown = resident() - settled
+            assert grown < 3 * 16 * MIB
         assert record.failure is not None
         assert record.failure.status is Status.DEADLINE_EXCEEDED
         assert record.bytes_down < 16 * MIB, "it was never sent in full"
+    record_property("memory, MiB more", round(grown / MIB, 1))
 
 
 def test_a_connection_is_closed_when_its_time_is_over_whatever_its_peer_does() -> None:

@@ -11,8 +11,7 @@ import torch
 from stream_rig import QUICK, Echo, Slow, eventually, example, expected, in_a_thread, issue, proxied
 
 from cutwater.base.errors import EngineError
-from cutwater.stream import connection
-from cutwater.stream import line as line_module
+from cutwater.stream import connection, session_connections
 from cutwater.stream.call_end import LostError
 from cutwater.stream.client import StreamClient
 from cutwater.stream.connection import Connection, connect
@@ -21,14 +20,15 @@ from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.server import StreamServer
 
 
-def test_a_session_needs_no_thread_but_its_callers_unless_it_is_grpcs(calls: str) -> None:
+def test_a_session_needs_no_thread_but_its_callers_and_a_lookout_unless_it_is_grpcs(calls: str) -> None:
     with StreamServer(Echo(), limits=QUICK) as server:
         ticket = issue(server, expected())
         before = threading.active_count()
         with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
             for number in range(3):
                 client.step(number, *example())
-            assert (threading.active_count() == before) == (calls == "fast")
+            # One looks out for partitions; none carries parts.
+            assert (threading.active_count() == before + 1) == (calls == "fast")
             assert client.finish() == 3
         assert eventually(lambda: threading.active_count() == before), "and leaves none behind"
 
@@ -74,7 +74,7 @@ def test_a_connection_can_be_closed_twice_and_says_afterwards_that_it_is_lost(
         connections.append(connect(*args, **how))
         return connections[-1]
 
-    monkeypatch.setattr(line_module, "connect", remember)
+    monkeypatch.setattr(session_connections, "connect", remember)
     with (
         StreamServer(Echo(), limits=QUICK) as server,
         StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
@@ -86,7 +86,7 @@ def test_a_connection_can_be_closed_twice_and_says_afterwards_that_it_is_lost(
             assert first._due == 0, "gRPC keeps a call until all that became of it was asked for"
         first.close()
         with pytest.raises(LostError):
-            first.receive(client._line._assembler)
+            first.receive(client._connections._assembler)
         client.step(1, *example())
         assert len(connections) == 2
         assert client.finish() == 2
@@ -97,7 +97,9 @@ def test_the_way_is_the_one_that_was_asked_for(calls: str) -> None:
         StreamServer(Echo(), limits=QUICK) as server,
         StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
     ):
-        assert type(client._line.connection).__name__ == {"fast": "FastCall", "plain": "PlainCall"}[calls]
+        assert (
+            type(client._connections.connection).__name__ == {"fast": "FastCall", "plain": "PlainCall"}[calls]
+        )
 
 
 @pytest.mark.parametrize("inside", [object(), SimpleNamespace(segregated_call=lambda: None)])
@@ -120,7 +122,7 @@ def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
             ticket = issue(server, expected(), name)
             with StreamClient(ticket, expected(), client=name, limits=QUICK) as client:
                 assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])
-                assert isinstance(client._line.connection, PlainCall)
+                assert isinstance(client._connections.connection, PlainCall)
                 assert client.openings == 1
                 assert client.finish() == 1
 
@@ -133,7 +135,7 @@ def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection
     with StreamServer(Echo(), limits=QUICK) as server:
         with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:
             assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])
-            assert isinstance(client._line.connection, PlainCall)
+            assert isinstance(client._connections.connection, PlainCall)
             assert client.openings == 2
             assert client.finish() == 1
         with StreamClient(issue(server, expected(), "k2"), expected(), client="k2", limits=QUICK) as client:

@@ -1,8 +1,8 @@
 """Messages: tensors arrive bit for bit; what does not fit the plan is refused before room is made for it."""
 
-import random
 import sys
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import schedule
 from stream_rig import FUZZ, example, expected, step_frames
 from torch import Tensor
 
@@ -374,14 +375,16 @@ def test_a_sender_is_held_to_the_plan_too() -> None:
         packer.pack(FrameKind.PART, 0, (torch.zeros(4, 3, 2), torch.zeros(4).long()), rows=3)
 
 
-def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
+def test_broken_messages_are_refused_one_way_or_accepted_whole(
+    record_property: Callable[[str, object], None],
+) -> None:
     """Frames of real steps, mixed, repeated, flipped and cut: what comes out is what someone sent."""
-    rng = random.Random(FUZZ + 1)
+    rng = schedule("messages")
     expect = expected(4, 32)
     sent = {seed: example(4, 32) for seed in range(3)}
     runs = {seed: step_frames(expect, seed, *values, size=128) for seed, values in sent.items()}
-    assembler, reasons = assembler_of(expect), set()
-    for _ in range(max(FUZZ // 20, 200)):
+    assembler, reasons, inputs = assembler_of(expect), set(), 0
+    while inputs < FUZZ // 4:
         frames = list(runs[rng.randrange(3)])
         for _ in range(rng.randrange(3)):
             place = rng.randrange(len(frames))
@@ -399,6 +402,7 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
             if not frames:
                 break
         for frame in frames:
+            inputs += 1
             try:
                 message = assembler.feed(frame)
             except RefusedError as refused:
@@ -409,6 +413,7 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole() -> None:
                 assert torch.equal(message.tensors[0], smashed)
                 assert torch.equal(message.tensors[1], labels)
     assert reasons == {Status.INVALID_ARGUMENT}
+    record_property("inputs", inputs)
 
 
 @pytest.mark.parametrize(

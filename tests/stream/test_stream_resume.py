@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import own_loop
@@ -178,7 +179,9 @@ def test_a_finish_whose_answer_got_lost_is_said_again_and_counts_once() -> None:
     assert half.closes[0].failure is None
 
 
-def test_a_half_open_peer_is_found_by_keepalive_and_replaced() -> None:
+def test_a_half_open_peer_is_found_by_keepalive_and_replaced(
+    record_property: Callable[[str, object], None],
+) -> None:
     """The wire goes dead without a word; nobody resets anything."""
     half = Echo()
     with proxied(half) as (server, proxy):
@@ -186,9 +189,11 @@ def test_a_half_open_peer_is_found_by_keepalive_and_replaced() -> None:
         with client:
             client.step(0, *example())
             proxy.dead.set()
+            began = time.monotonic()
             thread, out = in_a_thread(lambda: client.step(1, *example()).loss)
             # Found after keepalive and its timeout; then the client comes back over a new connection.
             assert eventually(lambda: proxy.connections == 2)
+            record_property("found after s, of 2 allowed to its limits", round(time.monotonic() - began, 2))
             proxy.dead.clear()
             thread.join(15)
             assert out == [1.0]
@@ -373,6 +378,9 @@ class Wire:
 
     def invocation_metadata(self) -> Any:
         return self.metadata
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
     async def read(self) -> bytes:
         return await self.inbox.get()

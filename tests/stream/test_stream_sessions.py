@@ -23,7 +23,8 @@ from cutwater.stream.messages import Packer
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
-from cutwater.train.aggregate import Average, BadUpdate
+from cutwater.train.aggregate import Average
+from cutwater.train.expected import BadUpdate
 from cutwater.train.step import (
     ClientSide,
     Part,

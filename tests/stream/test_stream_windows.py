@@ -46,7 +46,7 @@ def windows(batches: tuple[int, ...] = (10, 3), micro_batches: int = 4) -> Expec
 def parts(expect: Expectation) -> list[tuple[Part, Tensors, Tensor, bool]]:
     """All parts with what they carry, and whether each begins a window."""
     found = []
-    for part, rows, opens in expect.parts():
+    for part, rows, opens, _ in expect.parts():
         (smashed,), labels = example(rows, WIDTH)
         found.append((part, (smashed + part.number,), labels, opens))
     return found
@@ -453,7 +453,7 @@ def test_what_a_codec_can_not_carry_is_told_to_the_user_at_either_end() -> None:
 
 def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> None:
     expect = replace(windows(batches=(8,) * 6, micro_batches=4), up=Coder(Strict(), "up", 3))
-    held: list[tuple[int, int, int]] = []
+    held: list[tuple[int, int, int, int]] = []
 
     class Looking(Echo):
         server: StreamServer
@@ -472,6 +472,7 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
                     len(waiting) + len(hosted._running),
                     len(answers),
                     sum(t.nbytes for message in waiting for t in message.tensors),
+                    sum(kept.packed.outline.total for kept in answers if kept is not None),
                 )
             )
             return result
@@ -496,9 +497,14 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
         assert hosted_of(server, half.ticket).window._answers == {}, "what is over holds nothing"
     assert max(count for count, _ in kept) <= 4
     assert max(size for _, size in kept) <= 4 * one
-    assert 1 < max(parts for parts, _, _ in held) <= 4
-    assert max(answers for _, answers, _ in held) <= 4
-    assert max(size for _, _, size in held) <= 3 * one
+    assert 1 < max(parts for parts, *_ in held) <= 4
+    assert max(answers for _, answers, *_ in held) <= 4
+    assert max(size for _, _, size, _ in held) <= 3 * one
+    # Parts on their way hold what came and what it decodes to, those that are answered their replies.
+    decoded = reply = 2 * WIDTH * 4
+    assert max(size for *_, size in held) >= reply
+    most = max(parts * (one + decoded) + size for parts, _, _, size in held)
+    assert most <= expect.held_bytes < 2 * 4 * (one + decoded + reply)
     assert len(held) == 24
 
 

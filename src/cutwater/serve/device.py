@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from torch import Tensor
 
@@ -12,41 +13,66 @@ from cutwater.data.samples import Batch
 from cutwater.execute.emulate import EmulatedDevice, LinkWay, Meter
 from cutwater.federate.study import Study
 from cutwater.model.layers import Layered
+from cutwater.model.precision import autocast
 from cutwater.model.randomness import RandomStream
 from cutwater.stream.client import StreamClient, StreamReply
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.messages import WAITED
+from cutwater.stream.middle import MiddleClient
 from cutwater.stream.overlap import no_delay
+from cutwater.stream.tensors import TensorSpec
 from cutwater.stream.ticket import Ticket
 from cutwater.train.session import State, Steps, Task, coders, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
+from cutwater.train.three_parts import Back, MiddleStages
 
 
 class _InTurn(ServerStages):
     """The server as a session sees it across the stream, one part at a time, with the time that all takes.
 
     A part's way there and back is what it took beyond the server. Of that, the link's round trip is a wait;
-    of the rest, each direction has its part by the bytes that crossed.
+    of the rest, each direction has its part by the bytes that crossed, over its rate where that was promised.
     """
 
-    def __init__(self, stream: StreamClient, meter: Meter) -> None:
-        self.stream, self.meter = stream, meter
+    def __init__(self, stream: StreamClient, meter: Meter, task: Task) -> None:
+        self.stream, self.meter, self._task = stream, meter, task
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stage 2."""
         self.stream.send(part, smashed, labels)
         self.meter.carry("smashed_upload", self.stream.carrying, up=True)
 
+    def clip(self, norm: float) -> None:
+        """With the next part, or at the end."""
+        self.stream.clip(norm)
+
     def receive(self) -> Reply:
         """Stages 3 to 5."""
         reply = self.stream.receive()
-        transit = _book_server(self.meter, reply)
-        trip = min(self.stream.round_trip, transit)
-        self.meter.seconds["round_trips"] += trip
-        transit -= trip
-        up, down = reply.carried
-        self.meter.seconds["smashed_upload"] += transit * up / (up + down)
-        self.meter.carry("gradient_download", down, up=False, taken=transit * down / (up + down))
+        _book_link(self.meter, self.stream, reply, self._task)
+        return reply
+
+
+class _Middle(MiddleStages):
+    """The same where the model's tail is here, too: every part goes there and back twice."""
+
+    def __init__(self, stream: MiddleClient, meter: Meter, task: Task) -> None:
+        self.stream, self.meter, self._task = stream, meter, task
+
+    def forward(self, part: Part, smashed: Tensors) -> Tensors:
+        """Smashed data up, the output of the server's layers down."""
+        return self._there_and_back(part, smashed).gradients
+
+    def backward(self, part: Part, back: Back) -> Back:
+        """The gradients of that up, those of the smashed data down."""
+        reply = self._there_and_back(part, back)
+        return Back(reply.gradients, reply.unused)
+
+    def _there_and_back(self, part: Part, given: Tensors | Back) -> StreamReply:
+        self.stream.put(part, given)
+        self.meter.carry("smashed_upload", self.stream.carrying, up=True)
+        reply = self.stream.take()
+        _book_link(self.meter, self.stream, reply, self._task)
         return reply
 
 
@@ -71,6 +97,10 @@ class _Overlapped(ServerStages):
             emulated = self.meter.device.condition.rtt if self.meter.device is not None else 0.0
             self.meter.seconds["round_trips"] += self.stream.round_trip + emulated
 
+    def clip(self, norm: float) -> None:
+        """With the next part, or at the end."""
+        self.stream.clip(norm)
+
     def receive(self) -> Reply:
         """Stages 3 to 5, as far as they are not over yet."""
         reply = self.stream.receive()
@@ -89,6 +119,20 @@ class _Overlapped(ServerStages):
         end, before = began + taken, self._until[phase]
         self.meter.seconds[phase] += max(end - max(began, before), 0.0)
         self._until[phase] = max(end, before)
+
+
+def _book_link(meter: Meter, stream: StreamClient, reply: StreamReply, task: Task) -> None:
+    """Book a message's way there and back, in turn; a line that is not shared is as fast as the other."""
+    transit = _book_server(meter, reply)
+    trip = min(stream.round_trip, transit)
+    meter.seconds["round_trips"] += trip
+    transit -= trip
+    up, down = reply.carried
+    there, back = up / (task.rate_up or task.rate_down or 1.0), down / (task.rate_down or task.rate_up or 1.0)
+    both = (there + back) or 1.0
+    there, back = transit * there / both, transit * back / both
+    meter.seconds["smashed_upload"] += there
+    meter.carry("gradient_download", down, up=False, taken=back)
 
 
 def _book_server(meter: Meter, reply: StreamReply) -> float:
@@ -110,7 +154,7 @@ def run_at_device(
     job = study.job()
     began = meter.clock()
     down, up = job.model_bytes(task)
-    job.split(task.cut).client.load_state_dict(weights, strict=True)
+    job.split(task.cut, task.second_cut).client.load_state_dict(weights, strict=True)
     meter.carry("model_download", down, up=False)
     whole = task.cut == len(job.model)
     if whole != (ticket is None):
@@ -130,8 +174,13 @@ def run_at_device(
 def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch], meter: Meter) -> Steps:
     expect, link = expectation(study, task), meter.link()
     up, down = (no_delay, no_delay) if link is None else link
-    with StreamClient(ticket, expect, client=task.client, up=up, down=down) as stream:
-        server = _Overlapped(stream, meter, link) if expect.window > 1 else _InTurn(stream, meter)
+    kind = MiddleClient if task.second_cut else StreamClient
+    with kind(ticket, expect, client=task.client, up=up, down=down) as stream:
+        server: ServerStages | MiddleStages
+        if isinstance(stream, MiddleClient):
+            server = _Middle(stream, meter, task)
+        else:
+            server = _Overlapped(stream, meter, link) if expect.window > 1 else _InTurn(stream, meter, task)
         steps = run_session(study.job(), task, server, batches, watch=meter.watch, begin=meter.begin)
         stream.finish()
     # Codecs work on the device, between its own stages and the link.
@@ -141,8 +190,8 @@ def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch
 
 
 def expectation(study: Study, task: Task) -> Expectation:
-    """What crosses the cut in this session, found out by both ends on their own."""
-    smashed, needed, labels = _example(study.model, study, task.cut)
+    """What crosses the cut, or both cuts, in this session, found out by both ends on their own."""
+    (smashed, needed), (output, wanted), labels = _example(study.model, study, task.cut, task.second_cut)
     like = Expectation.like(
         smashed,
         labels,
@@ -151,26 +200,54 @@ def expectation(study: Study, task: Task) -> Expectation:
         micro_batches=study.session.micro_batches,
         overlapped=task.schedule == "overlapped",
     )
-    gradients = tuple(spec for spec, wanted in zip(like.smashed, needed, strict=True) if wanted)
+    gradients = tuple(spec for spec, needs in zip(like.smashed, needed, strict=True) if needs)
     up, down = coders(task)
-    return replace(like, gradients=gradients, up=up, down=down)
+    like = replace(like, gradients=gradients, up=up, down=down, once=task.rows_once)
+    if not task.second_cut:
+        return like
+    specs = [
+        TensorSpec(f"output.{place}", tensor.dtype, tuple(tensor.shape[1:]))
+        for place, tensor in enumerate(output)
+    ]
+    back = tuple(spec for spec, needs in zip(specs, wanted, strict=True) if needs)
+    return replace(like, labels=None, output=tuple(specs), output_gradients=back)
+
+
+_Crossing = tuple[Tensors, tuple[bool, ...]]
+"""Tensors that cross a cut, without their numbers, and which of them need gradients."""
 
 
 @lru_cache(maxsize=128)
-def _example(model: Layered, study: Study, cut: int) -> tuple[Tensors, tuple[bool, ...], Tensor]:
-    """Smashed data and labels of two samples, and which of the former need gradients."""
+def _example(model: Layered, study: Study, cut: int, second_cut: int) -> tuple[_Crossing, _Crossing, Tensor]:
+    """Smashed data, what the server's layers make of it (with a second cut), and labels of two samples."""
     inputs, labels = study.two_samples()
-    # A copy, because even a trial run moves running statistics.
-    half = copy.deepcopy(model.split(cut).client).train()
-    with RandomStream(0, 0):
-        output = half(*inputs)
-    smashed = output if isinstance(output, tuple) else (output,)
-    needed = tuple(tensor.requires_grad for tensor in smashed)
-    return tuple(tensor.detach().to("meta") for tensor in smashed), needed, labels.to("meta")
+    client, server = model.split(cut, second_cut)
+    # Copies, because even a trial run moves running statistics.
+    with RandomStream(0, 0), autocast(study.session.autocast, inputs):
+        given = copy.deepcopy(client).train()(*inputs)
+        output = copy.deepcopy(server).train()(given) if second_cut else ()
+    return _crossing(given), _crossing(output), labels.to("meta")
+
+
+def _crossing(value: Any) -> _Crossing:
+    tensors = value if isinstance(value, tuple) else (value,)
+    needed = tuple(tensor.requires_grad for tensor in tensors)
+    return tuple(tensor.detach().to("meta") for tensor in tensors), needed
 
 
 def emulated(study: Study, task: Task) -> EmulatedDevice:
     """The device that the scenario describes, as it is in this round."""
     condition = study.truth.true(study.client(task.client), task.round)
-    costs = study.profile.cuts[task.cut - 1]
-    return EmulatedDevice(condition, costs.client_forward_flops, costs.client_backward_flops)
+    # Of a line that is shared it gets what was planned.
+    up, down = task.rate_up or condition.up, task.rate_down or condition.down
+    condition = replace(condition, up=min(condition.up, up), down=min(condition.down, down))
+    costs, whole = study.profile.cuts[task.cut - 1], study.profile.cuts[-1]
+    head = EmulatedDevice(condition, costs.client_forward_flops, costs.client_backward_flops)
+    if not task.second_cut:
+        return head
+    middle = study.profile.cuts[task.second_cut - 1]
+    return replace(
+        head,
+        tail_forward=whole.client_forward_flops - middle.client_forward_flops,
+        tail_backward=whole.client_backward_flops - middle.client_backward_flops,
+    )

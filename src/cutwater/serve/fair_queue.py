@@ -52,13 +52,24 @@ class FairQueue(Generic[T]):
 
     def open(self, name: str, weight: float) -> None:
         """Add a flow."""
-        if not (math.isfinite(weight) and weight > 0):
-            raise EngineError(
-                f"the share of {name!r} is {weight}, but must be a finite number of FLOPS above 0"
-            )
+        _check_weight(name, weight)
         if name in self._flows:
             raise EngineError(f"{name!r} has a share already: give each session a name of its own")
         self._flows[name] = _Flow(weight)
+        self._sum_up()
+
+    def reweigh(self, name: str, weight: float) -> None:
+        """Give a flow another weight from now on; what it was entitled to so far stays as it was.
+
+        What it is ahead of its weight, or behind, stays the same amount of work: nobody gains by a change.
+        """
+        _check_weight(name, weight)
+        flow = self._flows[name]
+        if flow.seen_from is not None:
+            self._look_away(flow)
+            flow.seen_from = (self._work, self._per_weight)
+        flow.start = self._now + (flow.start - self._now) * (flow.weight / weight)
+        flow.weight = weight
         self._sum_up()
 
     def close(self, name: str) -> list[T]:
@@ -153,3 +164,8 @@ class FairQueue(Generic[T]):
             return flow.served, flow.seen, flow.entitled
         seen, per_weight = self._work - flow.seen_from[0], self._per_weight - flow.seen_from[1]
         return flow.served, flow.seen + seen, flow.entitled + flow.weight * per_weight
+
+
+def _check_weight(name: str, weight: float) -> None:
+    if not (math.isfinite(weight) and weight > 0):
+        raise EngineError(f"the share of {name!r} is {weight}, but must be a finite number of FLOPS above 0")

@@ -10,6 +10,7 @@ from cutwater.federate.study import Study
 from cutwater.model.halves import join_states
 from cutwater.serve.device import expectation, run_at_device
 from cutwater.serve.hosting import Hosting
+from cutwater.serve.open_session import close_session, open_session
 from cutwater.stream.server import StreamServer
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Result, State, Task
@@ -38,35 +39,36 @@ class LoopbackTrainer:
             yield self._session(task, weights)
 
     def _session(self, task: Task, weights: State) -> Result:
-        half = self._job.split(task.cut).client
+        half = self._job.split(task.cut, task.second_cut).client
         mine = {name: weights[name] for name in half.state_dict()}
         batches = self._job.batches(task)
         down, up = self._job.model_bytes(task)
         if task.cut == len(self._job.model):
             steps = run_at_device(self._study, task, None, mine, batches, Meter())
             return Result(task, half.state_dict(), steps.loss, steps.count, up, down)
-        ticket = self._server.issue(
+        ticket = open_session(
+            self._server,
+            self._hosting,
+            task,
+            expectation(self._study, task),
             run="verify",
-            round=task.round,
-            client=task.client,
-            cut=task.cut,
-            expect=expectation(self._study, task),
-            open_seconds=_PATIENCE,
-            session_seconds=_PATIENCE,
+            share=self._study.server.compute,
+            state=weights,
+            seconds=_PATIENCE,
         )
         try:
-            self._hosting.expect(ticket.claims.id, task, self._study.server.compute, weights)
             steps = run_at_device(self._study, task, ticket, mine, batches, Meter())
             record = self._server.wait(ticket, timeout=_PATIENCE)
             if record.failure is not None:
                 raise EngineError(f"the session of client {task.client!r} failed: {record.failure}")
             trained = self._hosting.collect(ticket.claims.id)
         finally:
-            self._server.revoke(ticket)
-            self._hosting.forget(ticket.claims.id)
+            close_session(self._server, self._hosting, ticket)
         state = join_states(half.state_dict(), trained.state)
         moved = (up + trained.bytes_up, down + trained.bytes_down)
-        return Result(task, state, trained.loss, steps.count, *moved)
+        # Where labels stay on the device, so does the loss.
+        loss = steps.loss if task.second_cut else trained.loss
+        return Result(task, state, loss, steps.count, *moved)
 
     def evaluate(self, weights: State) -> list[Score]:
         """Scores of the global model on the test data."""

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from cutwater.base.errors import EngineError
 from cutwater.serve.fair_queue import FairQueue
+from cutwater.serve.turns import Turns
 
 T = TypeVar("T")
 BRIEF: Final = 0.01
@@ -35,7 +36,7 @@ class Delivery:
 
     name: str
     share: float
-    """f_k in FLOPS, as planned."""
+    """f_k in FLOPS, as planned last."""
     pieces: int
     flops: float
     busy_seconds: float
@@ -46,6 +47,21 @@ class Delivery:
     """f_k / Σf, over the work done while this session had work waiting or starting."""
     delivered: float
     """Its part of that work: at least what was promised, more if others left theirs unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What several sessions, of one job say, were promised and got together."""
+
+    promised: float = 0.0
+    """FLOPs that their shares entitled them to, of all that the server did while they had work."""
+    delivered: float = 0.0
+    """FLOPs that they got."""
+
+    def and_also(self, delivery: Delivery) -> "Given":
+        """The same with another session."""
+        seen = delivery.flops / delivery.delivered if delivery.delivered else 0.0
+        return Given(self.promised + delivery.promised * seen, self.delivered + delivery.flops)
 
 
 @dataclass(slots=True)
@@ -82,8 +98,9 @@ class ShareScheduler:
         *,
         before: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
+        turns: Turns | None = None,
     ) -> None:
-        self.device = device
+        self.device, self._turns = device, turns
         self._before, self._settle, self._clock = before, _finish_on(device), clock
         """What is done before and after each piece, in the thread that carries it out."""
         self._queue: FairQueue[_Piece] = FairQueue()
@@ -121,6 +138,8 @@ class ShareScheduler:
         for lane in lanes:
             lane.close()
         self._thread.join()
+        if self._turns is not None:
+            self._turns.close()
 
     def __enter__(self) -> "ShareScheduler":
         return self
@@ -136,6 +155,8 @@ class ShareScheduler:
                 if chosen is not None:
                     self._taken = True
                     return chosen
+                if self._turns is not None:
+                    self._turns.give()
                 self._turn.wait()
         return None
 
@@ -154,6 +175,8 @@ class ShareScheduler:
 
     def _belongs_to(self, lane: "Lane") -> bool:
         """Whether nobody else uses the device, or has since this session did."""
+        if self._turns is not None:  # perhaps another process does
+            return False
         return self._last is lane and not (self._taken or self._following or self._queue.waiting)
 
     def _run(self) -> None:
@@ -174,6 +197,9 @@ class ShareScheduler:
         """Do a lane's work on the device, which it has taken, and book it."""
         started = self._clock()
         try:
+            if self._turns is not None:
+                self._turns.take(max(cost, 1.0))  # what follows a piece was paid with it
+                started = self._clock()
             self._before()
             result = work()
             self._settle()
@@ -200,6 +226,13 @@ class Lane:
         self._latest = self._latest_rest = math.inf
         """Seconds of the last piece and of what followed it; unknown, they may be long."""
         self._final: Delivery | None = None
+
+    def reshare(self, share: float) -> None:
+        """Give the session another share f_k from now on."""
+        with self._scheduler._turn:
+            self._check_open()
+            self._scheduler._queue.reweigh(self.name, share)
+            self.share = share
 
     def submit(self, work: Callable[[], T], flops: float) -> "Future[T]":
         """Hand in work that costs this many FLOPs; what it returns or raises is the future's."""

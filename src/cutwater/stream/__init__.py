@@ -7,6 +7,7 @@ From the wire upwards:
     tensors       what the plan expects of a message, and tensors as raw bytes
     expectation   the parts of a session, what each carries, and by which codec
     messages      a part or a reply as a run of frames, checked before anything is allocated
+    pace          no faster than a session's part of a line that others share
     ticket        who may open which session, bound to run, round, client and cut
     tls           the server's own certificate, pinned by the ticket
     limits        caps, keepalive and the gRPC options they become
@@ -15,22 +16,28 @@ From the wire upwards:
     window        which part may come, and the replies that are kept
     exactly_once  a session's state at the server: every part takes effect exactly once
     conversation  what is said over one connection, from the server's side
+    door          closes connections that show no ticket, before they fill the memory
     service       lets connections in by their tickets, and ends them with a verdict
     server        the grpc.aio server, in a thread of its own
     connection    one connection of a device: the fast call where grpcio has it, else the plain one
     fast_call     driven by the thread that trains, through gRPC's core
     plain_call    by gRPC's public interface
     call_end      what the end of either means
+    lookout       tells a partition that is over from a server that takes its time
     line          a session's connections, one after the other
     exchange      parts out and replies in, one at a time, by the thread that trains
     overlap       the same while the device computes, by threads of their own
     client        the blocking end for a device
+    middle        the same for one that keeps labels and the model's tail
 """
 
+import os
 from importlib.util import find_spec
 
 from cutwater.base.errors import EngineError
 
+# Whoever knocks with a bad handshake would have gRPC write lines to stderr without end.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _MISSING = [name for name in ("cryptography", "grpc", "xxhash") if find_spec(name) is None]
 if _MISSING:
     raise EngineError(

@@ -1,5 +1,6 @@
 """How a call to the server ends: by its verdict, which stands, or because the connection broke."""
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from cutwater.stream.limits import VERDICT
@@ -28,7 +29,11 @@ class CallEnd(NamedTuple):
         status, details, metadata = self
         ours = any(name == VERDICT for name, _ in metadata)
         if any(words in details for words in _MISTRUST):
-            return RefusedError(Status.UNAUTHENTICATED, f"the server is not the one of the ticket: {details}")
+            reason = (
+                "the server is not the one of the ticket, or its certificate is not valid by this device's "
+                f"clock ({datetime.now(UTC):%Y-%m-%d}): {details}"
+            )
+            return RefusedError(Status.UNAUTHENTICATED, reason)
         if status == "OK":
             return LostError("the server closed the connection")
         if not ours and status in _BROKEN:

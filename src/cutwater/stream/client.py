@@ -18,11 +18,12 @@ from cutwater.stream.exchange import Arrival, Exchange, InTurn
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.line import Line
-from cutwater.stream.messages import UNUSED, Packer
+from cutwater.stream.messages import NORM, UNUSED, Packer
 from cutwater.stream.overlap import Delay, Overlapped, no_delay
 from cutwater.stream.refusal import invalid
+from cutwater.stream.session_connections import SessionConnections
 from cutwater.stream.ticket import Ticket
+from cutwater.train.rows import SentRows
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
 
 
@@ -47,7 +48,7 @@ class StreamReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class Sent:
     """A part whose reply was not taken yet."""
 
     planned: Planned
@@ -76,19 +77,26 @@ class StreamClient(ServerStages):
         down: Delay = no_delay,
     ) -> None:
         self._expect, self._overlapped = expect, expect.window > 1
-        self._line = Line(ticket, expect, client, limits or Limits(), threads=self._overlapped)
+        self._connections = SessionConnections(
+            ticket, expect, client, limits or Limits(), threads=self._overlapped
+        )
         self._exchange: Exchange = (
-            Overlapped(self._line, up, down) if self._overlapped else InTurn(self._line)
+            Overlapped(self._connections, up, down) if self._overlapped else InTurn(self._connections)
         )
         self._packer = Packer(expect.at_server)
+        self._rows = SentRows(expect.once)
         self._coming = expect.parts()
         self._next: Planned | None = next(self._coming)
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[Sent] = deque()
         self._done = 0
+        self._device = torch.device("cpu")
         self.carrying = 0
         """Bytes of the tensors of the part that was handed over last, as they cross."""
+        self._norm: dict[str, float] = {}
+        """What gradients of the last mini-batch came to, to be said with the part of this number."""
+        self._normed = -1
         self.coding = {"up": 0.0, "down": 0.0}
-        """Seconds that codecs took here, on what went up and on what came down."""
+        """Seconds that codecs, and knowing rows again, took here, on what went up and on what came down."""
 
     def __enter__(self) -> "StreamClient":
         try:
@@ -104,12 +112,12 @@ class StreamClient(ServerStages):
     @property
     def openings(self) -> int:
         """Connections it took so far."""
-        return self._line.openings
+        return self._connections.openings
 
     @property
     def round_trip(self) -> float:
         """Seconds of a message without content and its answer, as measured when the session began."""
-        return self._line.round_trip or 0.0
+        return self._connections.round_trip or 0.0
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stage 2 of a part: S and labels up. Overlapped, it returns at once; in turn, they go by and by.
@@ -118,11 +126,15 @@ class StreamClient(ServerStages):
         """
         planned = self._due(part)
         packed = self._packer.pack(
-            FrameKind.PART, part.number, (*self._encoded(part, smashed), labels), rows=planned.rows
+            FrameKind.PART,
+            part.number,
+            self._going(part.number, smashed, (labels,)),
+            self._norm if planned.part.number == self._normed else None,
+            rows=planned.rows,
         )
         self._exchange.put(packed, planned.rows)
         self.carrying = packed.outline.tensor_bytes
-        sent = _Sent(planned, labels.device, self.carrying)
+        sent = Sent(planned, labels.device, self.carrying)
         if self._sent and not self._overlapped:
             self._sent[0] = sent
         else:
@@ -137,6 +149,7 @@ class StreamClient(ServerStages):
         arrival = self._taken(FrameKind.REPLY, number)
         self._sent.popleft()
         self._done += 1
+        self._rows.arrived()
         return self._reply(sent, arrival)
 
     def step(self, number: int, smashed: Tensors, labels: Tensor) -> StreamReply:
@@ -144,9 +157,14 @@ class StreamClient(ServerStages):
         self.send(Part(number), smashed, labels)
         return self.receive()
 
+    def clip(self, norm: float) -> None:
+        """Say so with the part that is next, or with the end of the session."""
+        self._norm, self._normed = {NORM: norm}, self._done
+
     def finish(self) -> int:
         """Tell the server that this was all; the number of parts that both ends have counted."""
-        self._exchange.put(self._packer.pack(FrameKind.FINISH, self._done), 1)
+        said = self._norm if self._normed == self._done else None
+        self._exchange.put(self._packer.pack(FrameKind.FINISH, self._done, (), said), 1)
         return self._taken(FrameKind.FINISHED, self._done).message.number
 
     def close(self) -> None:
@@ -174,11 +192,20 @@ class StreamClient(ServerStages):
             )
         return planned
 
-    def _encoded(self, part: Part, smashed: Tensors) -> Tensors:
+    def _going(self, number: int, smashed: Tensors, labels: Tensors = ()) -> Tensors:
+        """What goes up of a part's smashed data, and of labels where they go: all, or what is new."""
+        if not self._expect.once:
+            return (*self._encoded(number, smashed), *labels)
+        began = time.monotonic()
+        numbers, fresh = self._rows.told((*smashed, *labels))
+        self.coding["up"] += time.monotonic() - began
+        return (*self._encoded(number, fresh[: len(smashed)]), *fresh[len(smashed) :], numbers)
+
+    def _encoded(self, number: int, smashed: Tensors) -> Tensors:
         if self._expect.up.plain:
             return smashed
         began = time.monotonic()
-        coded = self._expect.up.encode(part.number, smashed)
+        coded = self._expect.up.encode(number, smashed)
         self.coding["up"] += time.monotonic() - began
         return coded
 
@@ -186,7 +213,7 @@ class StreamClient(ServerStages):
         if self._expect.down.plain:
             return coded
         began = time.monotonic()
-        gradients = self._expect.gradients_from(planned.part.number, planned.rows, coded)
+        gradients = self._expect.came_down(planned, coded)
         self.coding["down"] += time.monotonic() - began
         return gradients
 
@@ -197,18 +224,19 @@ class StreamClient(ServerStages):
             raise invalid(f"a {want.name} to part {number} was due, but a {message.kind.name} came")
         return arrival
 
-    def _reply(self, sent: _Sent, arrival: Arrival) -> StreamReply:
+    def _reply(self, sent: Sent, arrival: Arrival) -> StreamReply:
         message, number = arrival.message, sent.planned.part.number
         loss = message.scalars.pop("loss", None)
         if loss is None:
             raise invalid(f"the reply to part {number} has no loss")
         gradients = self._decoded(sent.planned, message.tensors)
-        unused = range(len(gradients))
+        unused, norm = range(len(gradients)), message.scalars.pop(NORM, 0.0)
         here = sent.device.type == "cpu"
         return StreamReply(
             unused=tuple(place for place in unused if message.scalars.pop(f"{UNUSED}{place}", 0.0)),
             gradients=gradients if here else tuple(t.to(sent.device) for t in gradients),
             loss=loss,
+            norm=norm,
             measures=message.scalars,
             began=arrival.began,
             came=arrival.came,

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 import grpc
 
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import Assembler, Message, Packed
+from cutwater.stream.messages import Assembler, Message
+from cutwater.stream.pace import Framed
 from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.ticket import Metadata, Ticket
 
@@ -32,7 +33,7 @@ class Connection(Protocol):
     received: int
     """Parts that have arrived at the server, as far as we know."""
 
-    def send(self, packed: Packed) -> None:
+    def send(self, packed: Framed) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
 
     def receive(self, assembler: Assembler) -> Message:
@@ -56,15 +57,16 @@ def connect(
     With ``threads`` it is gRPC's public way in any case, which sends and receives at the same time.
     """
     if _Way.fast and FastCall.works and not threads:
-        channel = _channel(ticket, limits)
+        channel = channel_to(ticket, limits)
         try:
             return FastCall(channel, limits, metadata, seconds)
         except OtherGrpcError as error:
             channel.close()
             log.info("the stream uses gRPC's public interface, which is slower: %s", error)
-    return PlainCall(_channel(ticket, limits), limits, metadata, seconds)
+    return PlainCall(channel_to(ticket, limits), limits, metadata, seconds)
 
 
-def _channel(ticket: Ticket, limits: Limits) -> grpc.Channel:
+def channel_to(ticket: Ticket, limits: Limits) -> grpc.Channel:
+    """A channel to a ticket's server, and to no other."""
     credentials = grpc.ssl_channel_credentials(root_certificates=ticket.certificate.encode())
     return grpc.secure_channel(ticket.claims.address, credentials, limits.client(ticket.claims.server_name))

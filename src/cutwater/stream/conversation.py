@@ -14,7 +14,7 @@ import grpc
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Gate
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import Assembler, Message, Packed, Packer
+from cutwater.stream.messages import NORM, Assembler, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError
 from cutwater.stream.ticket import Metadata
 
@@ -27,6 +27,9 @@ class OpenCall(Protocol):
 
     def invocation_metadata(self) -> Metadata:
         """What the client opened the call with."""
+
+    def peer(self) -> str:
+        """Who is at the other end, in gRPC's words."""
 
     async def read(self) -> bytes:
         """The next message; ``grpc.aio.EOF`` when there are no more."""
@@ -109,7 +112,7 @@ class Conversation:
                     self._hosted.do_the_rest()
 
     async def _finish(self, message: Message) -> None:
-        self._hosted.finish(message.number)
+        self._hosted.finish(message.number, message.scalars.get(NORM))
         # Said when it is true: whoever is told so may count on what the session has left.
         record = await self._hosted.ended()
         if record.failure is not None:
@@ -118,17 +121,23 @@ class Conversation:
 
     async def _receive(self) -> Message | None:
         """The next message; None if there are no more, or if they are another connection's business."""
-        started, hosted = None, self._hosted
+        started, timed, hosted = None, 0, self._hosted
         self._assembler.expect(hosted.window.rows)
         while (data := await self._call.read()) is not grpc.aio.EOF:
-            started = started or self._clock()
+            if started is None:
+                started, timed = self._clock(), 0
+            else:
+                timed += len(data)
             hosted.bytes_up += len(data)
+            if hosted.line_up is not None:
+                await self._until(hosted.line_up.passed(len(data), self._clock()))
             message = self._assembler.feed(data)
             if message is not None and message.kind is FrameKind.PING:
                 await self._send(_PLAIN.pack(FrameKind.PONG, message.number))
                 started = None
             elif message is not None:
                 hosted.seconds["up"] += self._clock() - started
+                hosted.timed_up += timed
                 # What comes over a connection that was replaced comes again over the new one.
                 return None if self._ending.done() else message
         return None
@@ -136,12 +145,24 @@ class Conversation:
     async def _reply(self, reply: Packed | None) -> None:
         if reply is None or self._ending.done():
             return
-        started = self._clock()
+        started, before = self._clock(), self._hosted.bytes_down
         await self._send(reply)
         self._hosted.seconds["down"] += self._clock() - started
+        self._hosted.timed_down += self._hosted.bytes_down - before
 
     async def _send(self, packed: Packed) -> None:
-        for frame in packed.frames(self._frame_bytes):
+        line, most = self._hosted.line_down, self._frame_bytes
+        if line is not None:
+            line.begin(self._clock())
+            most = min(most, line.size)
+        for frame in packed.frames(most):
+            if line is not None:
+                await self._until(line.passed(len(frame)))
             # Returns when HTTP/2 flow control has taken it: a client that does not read stops us here.
             await self._call.write(frame)
             self._hosted.bytes_down += len(frame)
+
+    async def _until(self, moment: float) -> None:
+        left = moment - self._clock()
+        if left > 0:
+            await asyncio.sleep(left)

@@ -9,7 +9,8 @@ it sends again exactly what got lost on the way up, and is sent again exactly wh
 What a session holds is bounded by its window: the parts of one window that wait or are computed, the replies
 to those of one, and a message each way that is being received or sent. All are held as they cross; decoded
 are the two parts that are handed in for training. Whoever begins a window before all replies of the one
-before were sent is refused.
+before were sent is refused. Where a row of smashed data goes up once, the session keeps rows besides, at most
+one for each of the client's samples (:mod:`cutwater.train.rows`).
 """
 
 import asyncio
@@ -24,7 +25,9 @@ from typing import Any, Final, NamedTuple
 
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.messages import WAITED, Message, Packed
+from cutwater.stream.noting import Account, Notes
 from cutwater.stream.one_part import OnePart
+from cutwater.stream.pace import Reading, Sending
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE: Final = 2
 """Parts of a session that are handed in for training at once: one that is worked on, and the next. So the
 session has work waiting whenever it has some at all, which is what its share is a share of."""
+_CROSSED: Final = ("bytes_up", "bytes_down", "timed_up", "timed_down")
 
 
 class _Arrived(NamedTuple):
@@ -55,10 +59,11 @@ class _Counts:
     tensors_down: int = 0
 
     def note(self, planned: Planned, carried: tuple[int, int]) -> None:
-        """A part took effect."""
-        self.parts += 1
-        self.steps += planned.part.last
-        self.samples += planned.rows
+        """A part took effect, or is half way."""
+        if planned.completes:
+            self.parts += 1
+            self.steps += planned.part.last
+            self.samples += planned.rows
         self.tensors_up += carried[0]
         self.tensors_down += carried[1]
 
@@ -67,26 +72,42 @@ class HostedSession:
     """One session; lives in the server's event loop alone, so nothing here needs a lock."""
 
     def __init__(
-        self, claims: Claims, expect: Expectation, trainer: StepTrainer, clock: Callable[[], float]
+        self,
+        claims: Claims,
+        expect: Expectation,
+        trainer: StepTrainer,
+        clock: Callable[[], float],
+        rate_down: float = 0.0,
+        issued: float | None = None,
     ) -> None:
+        """``issued`` is when its ticket was, by the clock, if not now."""
         self.claims, self.expect, self._trainer, self._clock = claims, expect, trainer, clock
         self.session = SessionInfo(claims.id, claims.run, claims.round, claims.client, claims.cut)
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
         self.window = Window(expect)
-        self.bytes_up = self.bytes_down = 0
-        self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0}
+        self.bytes_up = self.bytes_down = self.timed_up = self.timed_down = 0
+        self.line_up = Reading(claims.rate_up) if claims.rate_up else None
+        self.line_down = Sending(rate_down) if rate_down else None
+        """What it may use of lines that others share; None if it has one of its own."""
+        self.seconds = {"up": 0.0, "server": 0.0, "down": 0.0, "stepped": 0.0, "session": 0.0}
+        self._opened = self._heard = 0.0
+        """When it began, and when its last part took effect."""
         self.finished = False
+        self._norm: float | None = None
         self.failure: RefusedError | None = None
         self._counts = _Counts()
         self._one_part = OnePart(self.session, expect, trainer, clock)
         self._nonce, self._attempt, self._openings = b"", 0, 0
-        self._open_by = clock() + claims.open_seconds
+        issued = clock() if issued is None else issued
+        self._open_by = issued + claims.open_seconds
         self._ending: asyncio.Future[RefusedError] | None = None
         self._waiting: deque[_Arrived] = deque()
         self._running: list[asyncio.Task[Any]] = []
         self._rest: Callable[[], object] | None = None
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(claims.session_seconds, self._expire)
+        loop, left = asyncio.get_running_loop(), issued + claims.session_seconds - clock()
+        self._timer = loop.call_later(left, self._expire)
+        self.notes: Notes | None = None
+        """What outlives this process of it, if anything does."""
         self._closing: asyncio.Task[None] | None = None
 
     # Connections
@@ -94,12 +115,21 @@ class HostedSession:
     def admit(self, opening: Opening) -> "asyncio.Future[RefusedError]":
         """Let a connection in, in place of the one before; the future says when it must go, and why."""
         self._check_opening(opening)
-        self._nonce, self._attempt = opening.nonce, opening.attempt
-        self._openings += 1
+        if not self._openings:
+            self._opened = self._clock()
+        if self.notes is not None:
+            self.notes.bind(opening.nonce, opening.attempt, self._opened)
+        self.bind(opening.nonce, opening.attempt, self._opened)
         self.window.tell(opening.have)
         self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
         self._ending = asyncio.get_running_loop().create_future()
         return self._ending
+
+    def bind(self, nonce: bytes, attempt: int, opened: float) -> None:
+        """The session is the client's with this nonce, since then; this was its latest connection."""
+        self._nonce, self._attempt, self._opened = nonce, attempt, opened
+        self._openings += 1
+        self._heard = self._heard or self._clock()
 
     def _check_opening(self, opening: Opening) -> None:
         if self.failure is not None:
@@ -164,7 +194,7 @@ class HostedSession:
     def _enter(self, message: Message) -> _Arrived:
         if self.finished:
             raise precondition(f"part {message.number} came, but the client has said that it is done")
-        return _Arrived(self.window.enter(message.number), message, self._clock())
+        return _Arrived(self.window.enter(message.number, message.kind), message, self._clock())
 
     def _hand_in(self) -> None:
         """Have the next parts run that wait, in order."""
@@ -184,6 +214,8 @@ class HostedSession:
         planned, message, since = arrived
         self.do_the_rest()
         try:
+            if self.notes is not None:
+                await self.notes.part(planned, message, self._account)
             computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
             self.fail(refusal)
@@ -195,12 +227,37 @@ class HostedSession:
         self.do_the_rest()
         self._counts.note(planned, computed.carried)
         self.seconds["server"] += computed.seconds
+        self._heard = self._clock()
+        self.seconds["stepped"] = self._heard - self._opened
         self._rest = computed.rest
         return Kept(computed.packed, since + computed.seconds)
 
+    # Going on after the process that hosted it has died
+
+    def _account(self) -> Account:
+        """What is counted so far."""
+        return Account(
+            asdict(self._counts),
+            dict(self.seconds),
+            {name: getattr(self, name) for name in _CROSSED},
+        )
+
+    def resume(self, number: int, account: Account) -> None:
+        """Begin with this part, the first of a mini-batch, as if those before had been here."""
+        self.window.resume(number)
+        self._counts = _Counts(**account.counts)
+        self.seconds.update(account.seconds)
+        for name, value in account.crossed.items():
+            setattr(self, name, value)
+
+    async def take_again(self, message: Message) -> None:
+        """A part that arrived before: its reply is made anew, and its client may be waiting for it."""
+        self.window.tell(message.number)
+        await self.take(message)
+
     # Ends
 
-    def finish(self, parts: int) -> None:
+    def finish(self, parts: int, norm: float | None = None) -> None:
         """The client says it is done; said twice, it is done once."""
         window = self.window
         if parts != window.received:
@@ -212,8 +269,11 @@ class HostedSession:
         if not window.complete:
             raise precondition(f"the client is done after part {parts - 1}, in the middle of a mini-batch")
         if not self.finished:
+            self.seconds["session"] = self._clock() - self._opened
+            if self.notes is not None:
+                self.notes.finish(parts, norm, self.seconds["session"])
             self.do_the_rest()
-            self.finished = True
+            self.finished, self._norm = True, norm
             self._end()
 
     def fail(self, refusal: RefusedError) -> None:
@@ -222,6 +282,8 @@ class HostedSession:
             return
         # A copy without its traceback, which would keep the refused data for as long as the record.
         self.failure = RefusedError(refusal.status, refusal.reason)
+        if self.notes is not None:
+            self.notes.fail(self.failure)
         self._rest = None
         self._dismiss(self.failure)
         self._end()
@@ -265,7 +327,17 @@ class HostedSession:
             openings=self._openings,
             seconds=dict(self.seconds),
             failure=self.failure,
+            timed_up=self.timed_up,
+            timed_down=self.timed_down,
+            norm=self._norm,
+            silent=self._clock() - self._heard if self._is_silent() else 0.0,
+            finished=self.finished,
+            kept_bytes=self._one_part.kept_bytes,
         )
+
+    def _is_silent(self) -> bool:
+        over = self.finished or self.failure is not None
+        return bool(self._openings) and not over and self.window.received == self.window.answered
 
 
 def _this_task() -> "asyncio.Task[Any]":

@@ -7,9 +7,9 @@ needs no threads (``fast_call``) is what makes a part cheap. Where parts overlap
 import time
 from typing import NamedTuple, Protocol
 
-from cutwater.stream.frames import FrameKind
-from cutwater.stream.line import Line
+from cutwater.stream.frames import PARTS, REPLIES
 from cutwater.stream.messages import Message, Packed
+from cutwater.stream.session_connections import SessionConnections
 
 
 class Arrival(NamedTuple):
@@ -41,37 +41,37 @@ class Exchange(Protocol):
 class InTurn:
     """One message at a time, sent when its answer is asked for; keeps that one for a resend."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, connections: SessionConnections) -> None:
+        self._connections = connections
         self._packed: Packed | None = None
         self._rows = 0
 
     def start(self) -> None:
         """Open the session."""
-        self._line.open()
+        self._connections.open()
 
     def put(self, packed: Packed, rows: int) -> None:
         """The message that is next, in place of one whose answer was not waited for."""
         self._packed, self._rows = packed, rows
-        if packed.kind is FrameKind.PART:
-            self._line.sent = packed.number + 1
+        if packed.kind in PARTS:
+            self._connections.sent = packed.number + 1
 
     def take(self) -> Arrival:
         """Send it, and wait for the answer."""
         began = time.monotonic()
-        message = self._line.persist(self._once, self._line.deadline)
+        message = self._connections.persist(self._once, self._connections.deadline)
         self._packed = None
-        self._line.have += message.kind is FrameKind.REPLY
+        self._connections.have += message.kind in REPLIES
         return Arrival(message, began, time.monotonic())
 
     def _once(self) -> Message:
-        packed, connection = self._packed, self._line.connected()
+        packed, connection = self._packed, self._connections.connected()
         assert packed is not None
-        if packed.kind is not FrameKind.PART or connection.received == packed.number:
-            connection.send(packed)
+        if packed.kind not in PARTS or connection.received == packed.number:
+            self._connections.send(connection, packed)
             connection.received = packed.number + 1
-        return self._line.receive(connection, self._rows)
+        return self._connections.receive(connection, self._rows)
 
     def close(self) -> None:
         """Hang up; whoever waits for an answer is told."""
-        self._line.close()
+        self._connections.close()

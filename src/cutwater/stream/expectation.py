@@ -1,7 +1,7 @@
 """What a plan lets cross the cut of one session: the one thing both ends check everything against."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,9 @@ from cutwater.base.errors import EngineError
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.heads import Outline
 from cutwater.stream.tensors import Form, TensorHead, TensorSpec
+from cutwater.train.rows import NUMBER
 from cutwater.train.step import Part, Tensors, parts_of
+from cutwater.train.three_parts import leg
 from cutwater.train.wire import Coder
 
 
@@ -40,25 +42,56 @@ class Planned(NamedTuple):
     """Its samples."""
     opens: bool
     """Whether it is the first of a window: all parts before it are answered before it is sent."""
+    back: bool | None = None
+    """Where the model has a tail at the client: whether it is on its way forward or back."""
+
+    @property
+    def number(self) -> int:
+        """Of the message."""
+        return self.part.number if self.back is None else leg(self.part, back=self.back)
+
+    @property
+    def kind(self) -> FrameKind:
+        """Of the message."""
+        return FrameKind.BACK if self.back else FrameKind.PART
+
+    @property
+    def completes(self) -> bool:
+        """Whether the part has taken effect with it."""
+        return self.back is not False
 
 
+_NUMBERS = TensorSpec("rows", NUMBER, (), (0, 2**31 - 1))
+"""Of a part whose rows go up once: that of each sample's row."""
 _PLAIN = partial(Coder.of, "fp32", seed=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The parts of a session and their tensors (Sec. III-B): S and labels up, G down."""
+    """The parts of a session and their tensors (Sec. III-B): S and labels up, G down.
+
+    Where the model has a tail at the client, there are no labels: S up, the output of the server's layers
+    down, its gradients up, and G down.
+    """
 
     batches: tuple[int, ...]
     """|B_k| of every mini-batch, in order; a client may finish after fewer."""
     smashed: tuple[TensorSpec, ...]
-    labels: TensorSpec
+    labels: TensorSpec | None
+    """None where they stay at the client."""
     gradients: tuple[TensorSpec, ...]
     """One for each smashed tensor that requires a gradient, under the same name, in the same order."""
+    output: tuple[TensorSpec, ...] = ()
+    """Of the server's layers, where labels stay."""
+    output_gradients: tuple[TensorSpec, ...] = ()
+    """One for each of these that requires a gradient, as above."""
     micro_batches: int = 1
     """The parts that every mini-batch is trained in."""
     overlapped: bool = False
     """Whether all parts of a mini-batch may be on their way at once, or one at a time."""
+    once: int = 0
+    """The rows that the server keeps, where one that it has goes up as its number; 0: rows go up as they are.
+    """
     up: Coder = field(default_factory=partial(_PLAIN, direction="up"))
     down: Coder = field(default_factory=partial(_PLAIN, direction="down"))
 
@@ -68,10 +101,14 @@ class Expectation:
                 raise EngineError(f"{what} is {value}, but a session needs at least 1")
         if not self.smashed:
             raise EngineError("a session over the stream needs at least one smashed tensor")
-        names = [spec.name for spec in (*self.smashed, self.labels)]
+        if (self.labels is None) != bool(self.output) or (self.output and self.overlapped):
+            raise EngineError("labels go up, or the server's output comes down, and then parts go in turn")
+        if self.once and (self.gradients or self.overlapped):
+            raise EngineError("rows go up once where parts go in turn and no gradient comes back")
+        names = [spec.name for spec in (*self.smashed, *([self.labels] if self.labels else ()))]
         if len(set(names)) != len(names):
             raise EngineError(f"the tensor names {names} must differ")
-        if not set(self.gradients) <= set(self.smashed):
+        if not (set(self.gradients) <= set(self.smashed) and set(self.output_gradients) <= set(self.output)):
             raise EngineError("every gradient must have the name, type and shape of a smashed tensor")
 
     @classmethod
@@ -111,6 +148,28 @@ class Expectation:
         """The most parts that are on their way at once."""
         return min(self.micro_batches, max(self.batches)) if self.overlapped else 1
 
+    @property
+    def largest_part(self) -> int:
+        """Samples of the largest part."""
+        return -(-max(self.batches) // min(self.micro_batches, max(self.batches)))
+
+    @property
+    def held_bytes(self) -> int:
+        """The most that the server holds of parts and replies at once, tensors and what surrounds them.
+
+        Of every part of a window there is what came, the same decoded where a codec made it, and the reply,
+        which is kept until the next window begins. One reply is there before it is coded, too. Rows that go
+        up once are kept to the session's end.
+        """
+        rows = self.largest_part
+        came = max(gate.most for gate in self.at_server(rows).values())
+        reply = max(gate.most for gate in self.at_client(rows).values())
+        plain = replace(self, up=_PLAIN(direction="up"), down=_PLAIN(direction="down"))
+        decoded = 0 if self.up.plain else max(gate.most for gate in plain.at_server(rows).values())
+        uncoded = 0 if self.down.plain else max(gate.most for gate in plain.at_client(rows).values())
+        kept = self.once * max(gate.most for gate in plain.at_server(1).values()) if self.once else 0
+        return self.window * (came + decoded + reply) + uncoded + kept
+
     def parts(self) -> Iterator[Planned]:
         """All parts, in order, made as they are asked for."""
         first, shapes = 0, dict[int, list[tuple[Part, int]]]()
@@ -121,35 +180,47 @@ class Expectation:
             )
             for part, rows in shape:
                 opens = part.number == 0 or not self.overlapped
-                yield Planned(Part(first + part.number, part.weight, part.last), rows, opens)
+                mine = Part(first + part.number, part.weight, part.last)
+                if self.output:
+                    yield from (Planned(mine, rows, opens, back=back) for back in (False, True))
+                else:
+                    yield Planned(mine, rows, opens)
             first += len(shape)
 
     def at_server(self, rows: int) -> dict[FrameKind, Gate]:
         """What a client may send when a part of so many samples is next."""
-        smashed = tuple(spec.form(rows, self.up) for spec in self.smashed)
-        return {
-            FrameKind.PART: Gate((*smashed, self.labels.form(rows))),
-            FrameKind.FINISH: Gate(),
-            FrameKind.PING: Gate(),
-        }
+        fewer = self.once > 0
+        forms = [spec.form(rows, self.up, fewer=fewer) for spec in self.smashed]
+        forms += [self.labels.form(rows, fewer=fewer)] if self.labels is not None else []
+        forms += [_NUMBERS.form(rows)] if fewer else []
+        gates = {FrameKind.PART: Gate(tuple(forms)), FrameKind.FINISH: Gate(), FrameKind.PING: Gate()}
+        if self.labels is None:
+            back = tuple(spec.form(rows, self.up) for spec in self.output_gradients)
+            gates[FrameKind.BACK] = Gate(back)
+        return gates
 
     def at_client(self, rows: int) -> dict[FrameKind, Gate]:
         """What the server may send when the reply to a part of so many samples is next."""
         gradients = tuple(spec.form(rows, self.down) for spec in self.gradients)
-        return {
+        gates = {
             FrameKind.WELCOME: Gate(),
             FrameKind.REPLY: Gate(gradients),
             FrameKind.FINISHED: Gate(),
             FrameKind.PONG: Gate(),
         }
+        if self.output:
+            gates[FrameKind.OUTPUT] = Gate(tuple(spec.form(rows, self.down) for spec in self.output))
+        return gates
 
-    def smashed_from(self, number: int, rows: int, coded: Tensors) -> Tensors:
-        """The smashed data of a part, as the server trains on it, from what arrived."""
-        return _decoded(self.up, number, rows, coded, self.smashed)
+    def came_up(self, planned: Planned, coded: Tensors) -> Tensors:
+        """What the server trains on, from what arrived: smashed data, or the gradients of its output."""
+        specs = self.output_gradients if planned.back else self.smashed
+        return _decoded(self.up, planned.number, planned.rows, coded, specs)
 
-    def gradients_from(self, number: int, rows: int, coded: Tensors) -> Tensors:
-        """The gradients of a part, as the client goes back from them, from what arrived."""
-        return _decoded(self.down, number, rows, coded, self.gradients)
+    def came_down(self, planned: Planned, coded: Tensors) -> Tensors:
+        """What the client goes on with, from what arrived: gradients, or what its tail takes."""
+        specs = self.gradients if planned.completes else self.output
+        return _decoded(self.down, planned.number, planned.rows, coded, specs)
 
 
 def _decoded(coder: Coder, number: int, rows: int, coded: Tensors, specs: Sequence[TensorSpec]) -> Tensors:

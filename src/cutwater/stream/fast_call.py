@@ -18,7 +18,8 @@ from grpc._cython import cygrpc
 
 from cutwater.stream.call_end import CallEnd, LostError
 from cutwater.stream.limits import METHOD, Limits
-from cutwater.stream.messages import Assembler, Message, Packed
+from cutwater.stream.messages import Assembler, Message
+from cutwater.stream.pace import Framed
 from cutwater.stream.ticket import Metadata
 
 _STATUSES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -75,7 +76,7 @@ class FastCall:
         """Operations that were begun and have not ended: while there are none, no event will ever come."""
         self.received = 0
 
-    def send(self, packed: Packed) -> None:
+    def send(self, packed: Framed) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
 
         Each is made while the one before is on its way, and none further ahead: more of them would only push

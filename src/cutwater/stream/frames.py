@@ -65,6 +65,24 @@ class FrameKind(IntEnum):
     """Client: to be answered at once, so that it knows how long a round trip takes."""
     PONG = 7
     """Server: the answer."""
+    OUTPUT = 8
+    """Server: what its layers made of a part whose model has a tail at the client."""
+    BACK = 9
+    """Client: the gradients of that. Such a part counts twice: as its PART, and as its BACK."""
+    LETTER = 10
+    """Of a lease, either way: bytes of letter ``number``."""
+    HAVE = 11
+    """Of a lease, either way: of letter ``number``, the bytes up to ``offset`` have arrived."""
+    BEAT = 12
+    """Of a lease, server: a sign of life; the client sends it back at once."""
+    LEAVE = 13
+    """Of a lease, server: it is over."""
+
+
+PARTS: Final = frozenset({FrameKind.PART, FrameKind.BACK})
+"""What a session counts, each answered once."""
+REPLIES: Final = frozenset({FrameKind.REPLY, FrameKind.OUTPUT})
+"""What they are answered with."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

@@ -11,12 +11,16 @@ from cutwater.base.errors import EngineError
 from cutwater.stream.frames import MAX_FRAME, MAX_PART
 
 METHOD: Final = "/cutwater.stream.v1/Session"
-"""The one method: bytes in, bytes out, both streaming."""
+"""A session: bytes in, bytes out, both streaming."""
+
+LEASE: Final = "/cutwater.stream.v1/Lease"
+"""A lease, likewise."""
 
 VERDICT: Final = "cutwater-verdict"
 """Trailing metadata that tells a verdict of ours from a broken connection, which may bear the same status."""
 
 Options = list[tuple[str, int | str]]
+_LEASE: Final = ("beat", "silence", "away", "patience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,22 @@ class Limits:
     """Seconds a client tries to open its session for the first time."""
     backoff: float = 0.05
     """Seconds before a lost connection is tried again; doubles up to a second."""
+    beat: float = 1.0
+    """Seconds between two signs of life that the server gives to the holder of a lease."""
+    silence: float = 3.0
+    """Seconds without any after which a holder tries another connection: one that a partition has cut would
+    be silent for long after its end, as TCP tries again ever more rarely. A holder of which nothing is heard
+    for as long and a beat is away, wherever its process may be."""
+    away: float = 4.0
+    """Seconds that the server waits for a holder to come back whose connection was closed, as the kernel does
+    it for a process that was killed."""
+    patience: float = 60.0
+    """Seconds after which a holder without a connection gives up."""
 
     def __post_init__(self) -> None:
         if not 64 <= self.frame_bytes <= MAX_PART:
             raise EngineError(f"frame_bytes is {self.frame_bytes}, but must be between 64 and {MAX_PART}")
-        for name in ("keepalive", "keepalive_timeout", "handshake", "recycle", "connect", "backoff"):
+        for name in ("keepalive", "keepalive_timeout", "handshake", "recycle", "connect", "backoff", *_LEASE):
             if not getattr(self, name) > 0:
                 raise EngineError(f"{name} is {getattr(self, name)}, but must be above 0 seconds")
 

@@ -30,6 +30,9 @@ from cutwater.stream.tensors import (
 
 UNUSED = "unused_"
 """A reply has a number of this name and place for a gradient that is zero because nothing depends on it."""
+NORM = "norm"
+"""Where gradients are clipped by their norm: a reply to the last part of a mini-batch says what the server's
+come to, and the next part, or the end of the session, what all do."""
 WAITED = "waited_seconds"
 """A reply of a window says how long its part and itself waited for others at the server."""
 
@@ -73,7 +76,7 @@ class Packed(NamedTuple):
         """
         kind, number, outline, head, arrays = self
         total, most = outline.total, frame_bytes + frame_bytes // SLACK
-        parts = outline.lay([array.data.cast("B") for array in arrays]) if arrays else []
+        parts = outline.lay([_view(array) for array in arrays]) if arrays else []
         if total <= most:
             yield seal(kind, number, total, 0, head, parts)
             return
@@ -82,6 +85,11 @@ class Packed(NamedTuple):
             yield seal(kind, number, total, start, b"" if start else head, _slice(parts, start, end))
             if end == total:
                 return
+
+
+def _view(array: Array) -> memoryview:
+    """The bytes of an array; one of no rows, which a message of known ones has, can't be cast."""
+    return array.data.cast("B") if array.size else memoryview(b"")
 
 
 def _slice(parts: list[Chunk], start: int, end: int) -> list[Chunk]:

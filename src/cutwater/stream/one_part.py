@@ -7,7 +7,8 @@ handed in while the one before is still trained; they are in any case in order.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor
 from cutwater.base.errors import CutwaterError
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import UNUSED, WAITED, Message, Packed, Packer
+from cutwater.stream.messages import NORM, UNUSED, WAITED, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.step_trainer import SessionInfo, StepResult, StepTrainer
+from cutwater.train.rows import KeptRows
 from cutwater.train.step import Tensors
+from cutwater.train.three_parts import Back
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +52,13 @@ class OnePart:
         self._waits = {WAITED: 0.0} if expect.window > 1 else {}
         self._decoding = None if expect.up.plain else asyncio.Lock()
         self._encodes = not expect.down.plain
+        self._rows = KeptRows(expect.once) if expect.once else None
         self._until = 0.0
         """When the last part was done."""
 
     async def compute(self, planned: Planned, message: Message) -> Computed:
         """A part and its reply; what goes wrong is a refusal that says so."""
-        number = planned.part.number
+        number = planned.number
         try:
             return await self._compute(planned, message)
         except RefusedError:
@@ -69,33 +73,73 @@ class OnePart:
 
     async def _compute(self, planned: Planned, message: Message) -> Computed:
         started = self._clock()
-        *smashed, labels = message.tensors
+        tensors = list(message.tensors)
+        numbers = tensors.pop() if self._rows is not None and not planned.back else None
+        labels = tensors.pop() if planned.back is None else None
         if self._decoding is not None:
             # Handed on in order: the next is decoded when this one is on its way to be trained.
             async with self._decoding:
-                smashed = await self._decoded(planned, tuple(smashed))
-        for place in self._needing:
-            smashed[place].requires_grad_()
-        result = await self._trainer.step(self._session, planned.part, tuple(smashed), labels)
+                coming = planned if numbers is None else planned._replace(rows=self._lacking(numbers))
+                tensors = await self._decoded(coming, tuple(tensors))
+        if numbers is not None:
+            tensors, labels = self._whole(numbers, tensors, labels)
+        for place in () if planned.back else self._needing:
+            tensors[place].requires_grad_()
+        result = await self._train(planned, tuple(tensors), labels, message.scalars)
         if not math.isfinite(result.loss):
-            raise self._diverged(planned.part.number, smashed, result.loss)
+            raise self._diverged(planned.part.number, tensors, result.loss)
         gradients = await self._encoded(planned, result.gradients) if self._encodes else result.gradients
         seconds = self._clock() - max(started, self._until)
         self._until = self._clock()
         packed = self._pack(planned, result, gradients, seconds)
         return Computed(packed, seconds, (message.tensor_bytes, packed.outline.tensor_bytes), result.rest)
 
-    async def _decoded(self, planned: Planned, coded: Tensors) -> list[Tensor]:
-        number, rows = planned.part.number, planned.rows
+    async def _train(
+        self, planned: Planned, tensors: Tensors, labels: Tensor | None, scalars: Mapping[str, float]
+    ) -> StepResult:
+        if labels is not None:
+            said = scalars.get(NORM)
+            part = planned.part if said is None else replace(planned.part, norm=said)
+            return await self._trainer.step(self._session, part, tensors, labels)
+        if not planned.back:
+            return await self._trainer.forward(self._session, planned.part, tensors)
+        unused = tuple(place for place in range(len(tensors)) if scalars.get(f"{UNUSED}{place}"))
+        back = Back(tensors, unused)
+        return await self._trainer.backward(self._session, planned.part, back, planned.rows)
+
+    def _lacking(self, numbers: Tensor) -> int:
+        assert self._rows is not None
         try:
-            return list(await asyncio.to_thread(self._expect.smashed_from, number, rows, coded))
+            return self._rows.lacking(numbers)
+        except CutwaterError as error:
+            raise invalid(str(error)) from error
+
+    def _whole(
+        self, numbers: Tensor, tensors: list[Tensor], labels: Tensor | None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """All rows of a part, those that came before included."""
+        assert self._rows is not None
+        try:
+            whole = self._rows.whole(numbers, (*tensors, *(() if labels is None else (labels,))))
+        except CutwaterError as error:
+            raise invalid(str(error)) from error
+        return list(whole[: len(tensors)]), None if labels is None else whole[-1]
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the rows take that are kept, because they come once."""
+        return 0 if self._rows is None else self._rows.bytes
+
+    async def _decoded(self, planned: Planned, coded: Tensors) -> list[Tensor]:
+        try:
+            return list(await asyncio.to_thread(self._expect.came_up, planned, coded))
         except CutwaterError as error:
             raise invalid(str(error)) from error
 
     async def _encoded(self, planned: Planned, gradients: Tensors) -> Tensors:
         if any(gradient.shape[0] != planned.rows for gradient in gradients):
             raise TypeError(f"the server's half gave gradients of other samples than the {planned.rows} due")
-        return await asyncio.to_thread(self._expect.down.encode, planned.part.number, gradients)
+        return await asyncio.to_thread(self._expect.down.encode, planned.number, gradients)
 
     def _pack(self, planned: Planned, result: StepResult, gradients: Tensors, seconds: float) -> Packed:
         unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
@@ -103,14 +147,15 @@ class OnePart:
             **result.measures,
             **unused,
             **self._waits,
-            "loss": result.loss,
+            **({"loss": result.loss} if planned.back is None else {}),
             "server_seconds": seconds,
         }
         if not all(map(math.isfinite, scalars.values())):
             raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
-        number, rows = planned.part.number, planned.rows
+        number, rows = planned.number, planned.rows
+        kind = FrameKind.REPLY if planned.completes else FrameKind.OUTPUT
         try:
-            return self._packer.pack(FrameKind.REPLY, number, gradients, scalars, rows=rows)
+            return self._packer.pack(kind, number, gradients, scalars, rows=rows)
         except RefusedError as refusal:
             raise TypeError(
                 f"the gradients of the server's half can't be sent: {refusal.reason}"

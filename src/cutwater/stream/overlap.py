@@ -20,8 +20,8 @@ from cutwater.base.errors import EngineError
 from cutwater.stream.connection import Connection
 from cutwater.stream.exchange import Arrival
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.line import CLOSED, Line
 from cutwater.stream.messages import Message, Packed
+from cutwater.stream.session_connections import CLOSED, SessionConnections
 
 Delay = Callable[[int, float], float]
 """(bytes of tensors, when they were ready) → when they are at the other end."""
@@ -45,8 +45,8 @@ class _Letter:
 class Overlapped:
     """Messages out and answers in, by threads of their own."""
 
-    def __init__(self, line: Line, up: Delay = no_delay, down: Delay = no_delay) -> None:
-        self._line, self._up, self._down = line, up, down
+    def __init__(self, connections: SessionConnections, up: Delay = no_delay, down: Delay = no_delay) -> None:
+        self._connections, self._up, self._down = connections, up, down
         self._turn = threading.Condition()
         self._open: deque[_Letter] = deque()
         """Without an answer: sent again over a new connection, if the server lacks them."""
@@ -70,8 +70,8 @@ class Overlapped:
 
     def start(self) -> None:
         """Open the session."""
-        self._line.open()
-        self._over = self._line.connection
+        self._connections.open()
+        self._over = self._connections.connection
         for thread in self._threads:
             thread.start()
 
@@ -81,7 +81,7 @@ class Overlapped:
         with self._turn:
             self._check()
             if packed.kind is FrameKind.PART:
-                self._line.sent = packed.number + 1
+                self._connections.sent = packed.number + 1
             self._open.append(letter)
             self._unsent.append(letter)
             self._turn.notify_all()
@@ -89,7 +89,7 @@ class Overlapped:
     def take(self) -> Arrival:
         """The answer that is next, when it is there."""
         with self._turn:
-            self._turn.wait_for(lambda: self._answers or self._failure or self._line.closed.is_set())
+            self._turn.wait_for(lambda: self._answers or self._failure or self._connections.closed.is_set())
             if not self._answers:
                 self._check()
             arrival, due = self._answers[0]
@@ -100,7 +100,7 @@ class Overlapped:
 
     def close(self) -> None:
         """Hang up; whoever waits for an answer is told."""
-        self._line.close()
+        self._connections.close()
         with self._turn:
             self._turn.notify_all()
         for thread in self._threads:
@@ -108,7 +108,7 @@ class Overlapped:
                 thread.join()
 
     def _check(self) -> None:
-        if self._line.closed.is_set():
+        if self._connections.closed.is_set():
             raise EngineError(CLOSED)
         if self._failure is not None:
             raise self._failure
@@ -122,48 +122,48 @@ class Overlapped:
                 self._turn.notify_all()
 
     def _send(self) -> None:
-        line = self._line
+        connections = self._connections
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: line.closed.is_set() or self._unsent)
-                if line.closed.is_set():
+                self._turn.wait_for(lambda: connections.closed.is_set() or self._unsent)
+                if connections.closed.is_set():
                     return
                 letter, over = self._unsent.popleft(), self._over
             self._wait_until(self._up(letter.packed.outline.tensor_bytes, letter.ready))
             letter.began = time.monotonic()
             assert over is not None
-            over.send(letter.packed)
+            self._connections.send(over, letter.packed)
 
     def _receive(self) -> None:
-        line = self._line
+        connections = self._connections
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: line.closed.is_set() or self._open)
-                if line.closed.is_set():
+                self._turn.wait_for(lambda: connections.closed.is_set() or self._open)
+                if connections.closed.is_set():
                     return
                 letter = self._open[0]
-            message = line.persist(partial(self._once, letter), line.deadline)
+            message = connections.persist(partial(self._once, letter), connections.deadline)
             came = time.monotonic()
             due = self._down(message.tensor_bytes, came)
             with self._turn:
                 self._open.popleft()
-                line.have += message.kind is FrameKind.REPLY
+                connections.have += message.kind is FrameKind.REPLY
                 self._answers.append((Arrival(message, letter.began, came), due))
                 self._turn.notify_all()
 
     def _once(self, letter: _Letter) -> Message:
-        connection = self._line.connected()
+        connection = self._connections.connected()
         if connection is not self._over:
             with self._turn:
                 self._over = connection
                 self._unsent = deque(each for each in self._open if _lacks(connection.received, each))
                 self._turn.notify_all()
-        return self._line.receive(connection, letter.rows)
+        return self._connections.receive(connection, letter.rows)
 
     def _wait_until(self, when: float) -> None:
         left = when - time.monotonic()
         if left > 0:
-            self._line.closed.wait(left)
+            self._connections.closed.wait(left)
 
 
 def _lacks(received: int, letter: _Letter) -> bool:

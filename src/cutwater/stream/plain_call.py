@@ -10,7 +10,8 @@ import grpc
 
 from cutwater.stream.call_end import CallEnd
 from cutwater.stream.limits import METHOD, Limits
-from cutwater.stream.messages import Assembler, Message, Packed
+from cutwater.stream.messages import Assembler, Message
+from cutwater.stream.pace import Framed
 from cutwater.stream.ticket import Metadata
 
 
@@ -25,7 +26,7 @@ class PlainCall:
             self._outbox.close()
         self.received = 0
 
-    def send(self, packed: Packed) -> None:
+    def send(self, packed: Framed) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
         for frame in packed.frames(self._frame_bytes):
             if not self._outbox.put(frame):

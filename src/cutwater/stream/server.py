@@ -6,21 +6,22 @@ rounds (a Flower ServerApp, a test) are not asynchronous.
 
 import asyncio
 import logging
-import math
-import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import grpc
 
 from cutwater.base.errors import EngineError
+from cutwater.stream.door import Door
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Expectation
+from cutwater.stream.lease import Events, HostedLease
 from cutwater.stream.limits import Limits
+from cutwater.stream.office import Office
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.service import Service
 from cutwater.stream.step_trainer import SessionRecord, StepTrainer
@@ -29,18 +30,23 @@ from cutwater.stream.tls import Certificate
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_LONG = 365 * 86_400.0
+"""Seconds of a lease: it ends with its run."""
+_FAREWELL = 30.0
+"""Seconds in which the holder of a lease that is over may still come to hear it."""
 
 
 class StreamServer:
     """Hosts the server's half of sessions; a context manager, called from any thread but its own.
 
     ``issue`` a ticket, hand it to its client, ``wait`` for the session, ``revoke`` the ticket when its round
-    is over: until then the session's record is kept, afterwards nothing is.
+    is over: until then the session's record is kept, afterwards nothing is. Without a trainer it has leases
+    only.
     """
 
     def __init__(
         self,
-        trainer: StepTrainer,
+        trainer: StepTrainer | None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -51,27 +57,33 @@ class StreamServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or Limits()
+        self.events: Events = SimpleQueue()
+        """What happens to leases."""
         self.certificate = certificate or Certificate.self_signed()
-        self._key = key or TicketKey()
-        self._service = Service(trainer, self._key, self.limits, clock)
-        self._host, self._port, self._advertise = host, port, advertise or host
+        self._service = Service(trainer, key or TicketKey(), self.limits, clock)
+        self._office = Office(self._service.key, self.certificate, advertise or host)
+        self._host, self._port = host, port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: Future[int] = Future()
         self._thread = threading.Thread(target=self._main, name="cutwater-stream", daemon=True)
 
     def __enter__(self) -> "StreamServer":
         self._thread.start()
-        self._port = self._ready.result()
+        self._port = self._office.port = self._ready.result()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+    @property
     def address(self) -> str:
         """Where clients find it: what tickets say; the host to advertise, with a port of its own or ours."""
-        has_port = re.search(r"(^[^:]*|\]):[0-9]+$", self._advertise)
-        return self._advertise if has_port else f"{self._advertise}:{self._port}"
+        return self._office.address
 
     def issue(
         self,
@@ -83,31 +95,54 @@ class StreamServer:
         expect: Expectation,
         open_seconds: float = 60.0,
         session_seconds: float = 600.0,
+        second_cut: int = 0,
+        rate_up: float = 0.0,
+        rate_down: float = 0.0,
     ) -> Ticket:
-        """A ticket for one session of one client; both times count from now."""
-        if not 0 < open_seconds <= session_seconds < math.inf:
-            raise EngineError(
-                f"open_seconds is {open_seconds} and session_seconds {session_seconds}, but the first must "
-                f"be above 0, not above the second, and both finite"
-            )
-        claims = Claims(
-            id=secrets.token_hex(16),
+        """A ticket for one session of one client; both times count from now.
+
+        The rates are what it may send and is sent, in bits per second; 0 is as fast as its link is.
+        """
+        claims = self._office.session(
             run=run,
             round=round,
             client=client,
             cut=cut,
-            address=self.address,
-            server_name=self.certificate.name,
-            fingerprint=self.certificate.fingerprint,
             open_seconds=open_seconds,
             session_seconds=session_seconds,
+            second_cut=second_cut,
+            rate_up=rate_up,
         )
-        self._in_loop(self._host_session(claims, expect))
-        return self._key.issue(claims, self.certificate.certificate)
+        self._in_loop(self._host_session(claims, expect, rate_down))
+        return self._office.ticket(claims)
+
+    def lease(self, *, run: str, client: str, most: int, open_seconds: float) -> Ticket:
+        """A ticket for one lease of one client, which writes letters of so many bytes at most."""
+        claims = self._office.claims(
+            run=run, round=0, client=client, cut=0, open_seconds=open_seconds, session_seconds=_LONG
+        )
+        self._in_loop(self._host_lease(claims, most))
+        return self._office.ticket(claims)
+
+    def post(self, lease: Ticket, body: bytes) -> int:
+        """Write a letter to the holder of a lease; its number. It is kept until it has arrived."""
+        return self._in_loop(self._post(lease, body))
+
+    def took(self, lease: Ticket, number: int) -> float | None:
+        """Seconds that a letter took to its holder, if it has arrived."""
+        return self._in_loop(self._took(lease, number))
+
+    def end(self, lease: Ticket) -> None:
+        """A lease is over: its holder is told so if it is there, and a moment later it is forgotten."""
+        self._in_loop(self._end_lease(lease))
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> SessionRecord:
         """The record of a session that has ended, when it has; TimeoutError if it has not by then."""
         return self._hosted(ticket).over.result(timeout)
+
+    def is_over(self, ticket: Ticket) -> bool:
+        """Whether a session has ended, one way or another."""
+        return self._hosted(ticket).over.done()
 
     def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
         """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""
@@ -136,10 +171,32 @@ class StreamServer:
         assert threading.current_thread() is not self._thread, "this would wait for itself"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _host_session(self, claims: Claims, expect: Expectation) -> None:
-        self._service.hosted[claims.id] = HostedSession(
-            claims, expect, self._service.trainer, self._service.clock
+    async def _host_session(self, claims: Claims, expect: Expectation, rate_down: float) -> None:
+        service = self._service
+        assert service.trainer is not None, "a server without halves issues no tickets for sessions"
+        service.hosted[claims.id] = HostedSession(claims, expect, service.trainer, service.clock, rate_down)
+
+    async def _host_lease(self, claims: Claims, most: int) -> None:
+        self._service.leases[claims.id] = HostedLease(
+            claims, most, self.events, self.limits, self._service.clock
         )
+
+    async def _post(self, lease: Ticket, body: bytes) -> int:
+        return self._leased(lease).post(body)
+
+    async def _took(self, lease: Ticket, number: int) -> float | None:
+        return self._leased(lease).took(number)
+
+    async def _end_lease(self, lease: Ticket) -> None:
+        self._leased(lease).leave()
+        loop = asyncio.get_running_loop()
+        loop.call_later(_FAREWELL, self._service.leases.pop, lease.claims.id, None)
+
+    def _leased(self, lease: Ticket) -> HostedLease:
+        found = self._service.leases.get(lease.claims.id)
+        if found is None:
+            raise EngineError(f"lease {lease.claims.id} is not one of this server's, or is over")
+        return found
 
     async def _drop(self, hosted: HostedSession, reason: str) -> SessionRecord:
         hosted.fail(RefusedError(Status.ABORTED, reason))
@@ -153,7 +210,7 @@ class StreamServer:
     def _main(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if self._ready.done():
                 log.exception("the stream's server stopped")
             else:
@@ -161,6 +218,7 @@ class StreamServer:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        await self._prepare()
         server = grpc.aio.server(options=self.limits.server())
         server.add_generic_rpc_handlers((self._service,))
         pair = (self.certificate.key, self.certificate.certificate.encode())
@@ -171,8 +229,18 @@ class StreamServer:
                 f"{self._host}:{self._port} can't be listened on: choose another port"
             ) from error
         await server.start()
+        door = Door(port, 2 * self.limits.handshake)
+        self._service.let_in = door.let_in
+        door.start()
         self._ready.set_result(port)
         await self._stop.wait()
+        door.close()
+        await self._shut_down(server)
+
+    async def _prepare(self) -> None:
+        """What must be done before anybody can connect."""
+
+    async def _shut_down(self, server: grpc.aio.Server) -> None:
         for hosted in list(self._service.hosted.values()):
             await self._drop(hosted, "the server is shutting down")
         await server.stop(grace=0.2)

@@ -10,7 +10,8 @@ import grpc
 
 from cutwater.stream.conversation import Conversation, Ending, OpenCall
 from cutwater.stream.exactly_once import HostedSession
-from cutwater.stream.limits import METHOD, VERDICT, Limits
+from cutwater.stream.lease import HostedLease
+from cutwater.stream.limits import LEASE, METHOD, VERDICT, Limits
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import StepTrainer
 from cutwater.stream.ticket import TicketKey
@@ -23,14 +24,18 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Lets connections in by their tickets and talks with them; lives in one event loop."""
 
     def __init__(
-        self, trainer: StepTrainer, key: TicketKey, limits: Limits, clock: Callable[[], float]
+        self, trainer: StepTrainer | None, key: TicketKey, limits: Limits, clock: Callable[[], float]
     ) -> None:
         self.trainer, self.key, self.limits, self.clock = trainer, key, limits, clock
         self.hosted: dict[str, HostedSession] = {}
+        self.let_in: Callable[[str], None] = lambda peer: None
+        """Is told of connections that showed a ticket."""
+        self.leases: dict[str, HostedLease] = {}
 
     def service(self, details: Any) -> Any:
         """What gRPC asks for every call."""
-        return grpc.stream_stream_rpc_method_handler(self._call) if details.method == METHOD else None
+        method = {METHOD: self._call, LEASE: self._lease}.get(details.method)
+        return grpc.stream_stream_rpc_method_handler(method) if method is not None else None
 
     async def _call(self, _: object, call: OpenCall) -> None:
         try:
@@ -56,13 +61,37 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
                 hosted.fail(verdict)
             await self._abort(call, verdict)
 
+    async def _lease(self, _: object, call: OpenCall) -> None:
+        try:
+            claims = (opening := self.key.verify(call.invocation_metadata())).claims
+            if (lease := self.leases.get(claims.id)) is None:
+                reason = f"client {claims.client!r} has no lease here"
+                raise RefusedError(Status.PERMISSION_DENIED, reason)
+            ending = lease.admit(opening)
+            self.let_in(call.peer())
+        except RefusedError as refusal:
+            await self._abort(call, refusal)
+            return
+        talk = asyncio.create_task(lease.hold(call, ending))
+        try:
+            either: set[asyncio.Future[Any]] = {talk, ending}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            talk.cancel()
+            await asyncio.wait({talk})
+        verdict = ending.result() if ending.done() else _refusal_of(talk)
+        if verdict is not None:
+            await self._abort(call, verdict)
+
     def _admit(self, call: OpenCall) -> tuple[HostedSession, Ending, int]:
         opening = self.key.verify(call.invocation_metadata())
         hosted = self.hosted.get(opening.claims.id)
         if hosted is None:
             reason = f"round {opening.claims.round} is over for client {opening.claims.client!r}"
             raise RefusedError(Status.PERMISSION_DENIED, reason)
-        return hosted, hosted.admit(opening), opening.have
+        ending = hosted.admit(opening)
+        self.let_in(call.peer())
+        return hosted, ending, opening.have
 
     async def _abort(self, call: OpenCall, refusal: RefusedError) -> None:
         code = grpc.StatusCode[refusal.status.name]

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from cutwater.stream.refusal import RefusedError
 from cutwater.train.step import Part, Tensors
+from cutwater.train.three_parts import Back
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,10 @@ class StepResult:
     """What a trainer makes of a part."""
 
     gradients: Tensors
-    """G, one for each expected gradient; kept for a resend, so not to be written to."""
-    loss: float
+    """G, one for each expected gradient, or the output of the server's layers on the way to a tail; kept for
+    a resend, so not to be written to."""
+    loss: float = 0.0
+    """Where labels go up."""
     measures: Mapping[str, float] = field(default_factory=dict)
     """What the client should know besides: seconds of a stage, say."""
     unused: tuple[int, ...] = ()
@@ -56,9 +59,30 @@ class SessionRecord:
     openings: int
     """Connections it took; 0 if the client never came, 1 if nothing was lost."""
     seconds: Mapping[str, float]
-    """Of all parts: ``up`` from a part's first frame to its last, ``server`` in its half, ``down``."""
+    """Of all parts: ``up`` from a part's first frame to its last, ``server`` in its half, ``down``; from its
+    first connection, ``stepped`` to the last part that took effect and, once it is done, ``session``."""
     failure: RefusedError | None
     """Why it did not finish, if it did not."""
+    norm: float | None = None
+    """What the gradients of the last mini-batch came to, where they are clipped by it."""
+    timed_up: int = 0
+    """Bytes that arrived in the seconds ``up``: all of a part but its first frame, which begins them."""
+    timed_down: int = 0
+    """Bytes that were sent in the seconds ``down``."""
+    silent: float = 0.0
+    """Seconds since the server has last had a part of it, of a session that goes on; 0 while it has one."""
+    finished: bool = False
+    """Whether its client has said that it is done."""
+    kept_bytes: int = 0
+    """Bytes of the rows that the server kept to the end, where a row goes up once."""
+
+    @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """Bits per second up and down while something was on its way; None where none was timed."""
+        seconds = (self.seconds.get("up", 0.0), self.seconds.get("down", 0.0))
+        pairs = zip((self.timed_up, self.timed_down), seconds, strict=True)
+        up, down = (8 * size / taken if size and taken > 0 else None for size, taken in pairs)
+        return up, down
 
 
 class StepTrainer(Protocol):
@@ -73,5 +97,34 @@ class StepTrainer(Protocol):
         lie in what arrived.
         """
 
+    async def forward(self, session: SessionInfo, part: Part, smashed: Tensors) -> StepResult:
+        """Where labels stay at the client: the output of the server's layers, whose gradients come next."""
+
+    async def backward(self, session: SessionInfo, part: Part, back: Back, rows: int) -> StepResult:
+        """From the gradients of that output to those of the smashed data of so many samples, and the update
+        after the last part of a mini-batch."""
+
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         """The session is over, one way or another; called once, after its last part has returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The server's half of a session before a mini-batch: all that the next parts depend on."""
+
+    tensors: Mapping[str, Tensor]
+    plain: Mapping[str, Any]
+    """The rest, as JSON."""
+
+
+class Keeper(Protocol):
+    """Whose halves can be written down and put back; called in the server's event loop."""
+
+    async def snapshot(self, session: SessionInfo) -> Snapshot | None:
+        """The half as it is, with nothing left to do; its tensors hold until the next part is handed in.
+
+        None if it can't be written down.
+        """
+
+    async def restore(self, session: SessionInfo, snapshot: Snapshot) -> None:
+        """Have the session's half, which has seen no part yet, as it was."""

@@ -71,17 +71,17 @@ class TensorSpec:
                 f"dimensions of at least 1 can be sent"
             )
 
-    def form(self, rows: int, coder: Coder | None = None) -> "Form":
-        """As what it travels in a message of so many samples."""
+    def form(self, rows: int, coder: Coder | None = None, *, fewer: bool = False) -> "Form":
+        """As what it travels in a message of so many samples, or of fewer or none of them."""
         if coder is None or not coder.takes(self.like(rows)):
-            return Form(self.name, self.dtype, (rows, *self.shape), self.values)
+            return Form(self.name, self.dtype, (rows, *self.shape), self.values, fewer=fewer)
         size = coder.codec.size(self.shape).bits(rows) // 8
         if not 0 < size < 2**32:
             raise EngineError(
                 f"tensor {self.name!r} of {rows} samples takes {size} bytes by codec {coder.codec.name!r}, "
                 f"but 1 to {2**32 - 1} can be sent: use another codec, or more micro_batches"
             )
-        return Form(self.name, torch.uint8, (size,), None, coder.codec.name, coder.codec.at_most)
+        return Form(self.name, torch.uint8, (size,), None, coder.codec.name, coder.codec.at_most, fewer)
 
     def like(self, rows: int) -> Tensor:
         """A tensor of this type and shape without any memory."""
@@ -114,6 +114,8 @@ class Form(NamedTuple):
     """Whose bytes they are."""
     at_most: bool = False
     """Whether fewer bytes may come."""
+    fewer: bool = False
+    """Whether fewer samples may come, or none: those that are new."""
 
     def check(self, head: TensorHead) -> None:
         """Refuse a tensor that is not of this form."""
@@ -126,7 +128,7 @@ class Form(NamedTuple):
                 f"tensor {self.name!r} has shape {head.shape}, but the plan says (samples, "
                 f"{', '.join(map(str, self.shape[1:]))})"
             )
-        elif head.shape != self.shape:
+        elif head.shape != self.shape and not (self.fewer and head.shape[0] < self.shape[0]):
             raise invalid(
                 f"tensor {self.name!r} has {head.shape[0]} samples, but this part of the mini-batch has "
                 f"{self.shape[0]}, the same for all tensors"
@@ -134,7 +136,7 @@ class Form(NamedTuple):
 
     def _check_bytes(self, shape: tuple[int, ...]) -> None:
         (most,) = self.shape
-        least = 1 if self.at_most else most
+        least = 0 if self.fewer else 1 if self.at_most else most
         if len(shape) != 1 or not least <= shape[0] <= most:
             due = f"{least} to {most}" if least < most else str(most)
             raise invalid(
@@ -158,6 +160,8 @@ def check_values(array: Array, form: Form) -> None:
     """Refuse labels out of range and booleans that are neither."""
     assert form.values is not None
     low, high = form.values
+    if not array.size:
+        return
     # A class for each sample is a short list, for which numpy takes longer to get going than to look.
     values = array.tolist() if array.size <= _FEW and array.ndim == 1 else (array.min(), array.max())
     least, most = min(values), max(values)

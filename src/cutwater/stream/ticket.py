@@ -53,6 +53,12 @@ class Claims:
         float, Number(), "how long after its issue the session may be opened, by the server's monotonic clock"
     ]
     session_seconds: Annotated[float, Number(), "how long after its issue the session is over"]
+    second_cut: Annotated[int, Whole(0), "its second cut, if it has one"] = 0
+    rate_up: Annotated[
+        float,
+        Number(0),
+        "bits per second that it may send over a line that others share; 0: no limit",
+    ] = 0.0
 
     def __post_init__(self) -> None:
         check(self)
@@ -116,7 +122,10 @@ class Opening:
 
 
 class TicketKey:
-    """A run's key, known to the server alone; a restarted server has another, so old tickets die with it."""
+    """A run's key, known to the server alone.
+
+    A server that is started again has another, so that old tickets die with it, unless it was given the same.
+    """
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key

@@ -15,8 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutwater.stream.refusal import RefusedError, Status
 
-_SKEW = timedelta(days=1)
-"""Certificates use the wall clock, and devices' clocks are wrong: valid from a day ago."""
+_ALWAYS = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+"""It is known by its ticket and gone with its process, so that dates would protect from nothing: they would
+end runs that last, and shut out devices whose clocks are wrong (RFC 5280 has this end for such)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,22 @@ class Certificate:
 
     @classmethod
     def self_signed(
-        cls, name: str | None = None, *, start: datetime | None = None, days: float = 30.0
+        cls, name: str | None = None, *, start: datetime | None = None, days: float | None = None
     ) -> "Certificate":
-        """A new key and certificate; by default under a random name that no other server has."""
+        """A new key and certificate; by default for good, under a random name that no other server has."""
         name = name or f"{secrets.token_hex(8)}.cutwater.invalid"
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        start = start or datetime.now(UTC) - _SKEW
+        since = _ALWAYS[0] if start is None else start
+        until = _ALWAYS[1] if days is None else since + timedelta(days=days)
         certificate = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(start)
-            .not_valid_after(start + _SKEW + timedelta(days=days))
+            .not_valid_before(since)
+            .not_valid_after(until)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -8,6 +8,7 @@ import asyncio
 from typing import NamedTuple
 
 from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import Packed
 from cutwater.stream.refusal import RefusedError, Status, invalid
 
@@ -41,17 +42,27 @@ class Window:
         """The first part of the window, and how many replies the client has, or is being sent."""
         self._answers: dict[int, Answer] = {}
 
-    def enter(self, number: int) -> Planned:
+    def resume(self, number: int) -> None:
+        """Begin with this part, the first of a mini-batch: those before it are done with, replies too."""
+        for _ in range(number):
+            assert self._next is not None, "a part is next"
+            self.rows, self._next = self._next.rows, next(self._coming, None)
+        self.rows = self._next.rows if self._next is not None else self.rows
+        self.received = self.answered = self._first = self._told = number
+
+    def enter(self, number: int, kind: FrameKind = FrameKind.PART) -> Planned:
         """A part has arrived in full: as the plan has it, if it is the one that is next."""
         planned = self._next
         if number != self.received:
             raise precondition(f"part {number} came, but part {self.received} is next")
         if planned is None:
             raise invalid(f"part {number} came, but the plan has {self.received} parts")
+        if kind is not planned.kind:
+            raise precondition(f"a {kind.name} came as part {number}, but a {planned.kind.name} is next")
         if planned.opens:
             self._open(number)
         self.received += 1
-        self.complete = planned.part.last
+        self.complete = planned.part.last and planned.completes
         self._next = next(self._coming, None)
         self.rows = self._next.rows if self._next is not None else planned.rows
         self.answer(number)

@@ -12,7 +12,9 @@ from cutwater.stream.connection import Connection, connect
 from cutwater.stream.expectation import Expectation, Gate
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import Assembler, Message, Packer
+from cutwater.stream.lookout import Lookout
+from cutwater.stream.messages import Assembler, Message, Packed, Packer
+from cutwater.stream.pace import Pace, Paced
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.ticket import Ticket, opening
 
@@ -23,7 +25,7 @@ _PINGS: Final = 2
 CLOSED: Final = "the stream's client is closed: use it inside its with block"
 
 
-class Line:
+class SessionConnections:
     """Connects a device with its session; one thread at a time, but any may close it."""
 
     def __init__(
@@ -32,8 +34,11 @@ class Line:
         self._ticket, self._client, self._limits, self._threads = ticket, client, limits, threads
         self._nonce, self._attempt = secrets.token_bytes(16), 0
         self._assembler = Assembler(expect.at_client)
+        self._pace = Pace(ticket.claims.rate_up) if ticket.claims.rate_up else None
         self.connection: Connection | None = None
         self.closed = threading.Event()
+        self._heard = time.monotonic()
+        self._lookout = Lookout(ticket.claims.address, lambda: self._heard, self._way_is_back)
         self.deadline = time.monotonic() + ticket.claims.session_seconds
         self.round_trip: float | None = None
         """Seconds of a message without content and its answer, over the first connection."""
@@ -48,6 +53,7 @@ class Line:
     def open(self) -> None:
         """Connect for the first time, with the patience for that."""
         self.persist(self.connected, min(self.deadline, time.monotonic() + self._limits.connect))
+        self._lookout.start()
 
     def connected(self) -> Connection:
         """The connection there is, or a new one, over which the server has said what has arrived."""
@@ -82,6 +88,7 @@ class Line:
                 f"{self.have} answered"
             )
         connection.received = welcome.number
+        self._heard = time.monotonic()
 
     def _ping(self, connection: Connection) -> float:
         began = time.monotonic()
@@ -91,11 +98,23 @@ class Line:
             raise invalid(f"a PONG was due, but a {answer.kind.name} came")
         return time.monotonic() - began
 
+    def send(self, connection: Connection, packed: Packed) -> None:
+        """Send a message, as fast as the session may."""
+        connection.send(packed if self._pace is None else Paced(packed, self._pace))
+
     def receive(self, connection: Connection, rows: int) -> Message:
         """The next message over a connection: the reply to a part of so many samples, say."""
         self._assembler.expect(rows)
         self._assembler.make_room()
-        return connection.receive(self._assembler)
+        message = connection.receive(self._assembler)
+        self._heard = time.monotonic()
+        return message
+
+    def _way_is_back(self) -> None:
+        """After a partition: whoever waits over the old connection is told that it is lost."""
+        connection = self.connection
+        if connection is not None:
+            connection.close()
 
     def persist(self, attempt: Callable[[], T], until: float) -> T:
         """Try until it works: a lost connection is opened again; what is final is raised."""
@@ -123,4 +142,5 @@ class Line:
     def close(self) -> None:
         """Hang up for good; unfinished, the session stays open at the server until its deadline."""
         self.closed.set()
+        self._lookout.close()
         self.hang_up()

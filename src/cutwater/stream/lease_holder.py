@@ -1,0 +1,235 @@
+"""A lease at the device: letters come and go over a connection that is opened again whenever it is lost."""
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import grpc
+
+from cutwater.stream.call_end import CallEnd, LostError
+from cutwater.stream.connection import channel_to
+from cutwater.stream.frames import FrameKind, seal, unseal
+from cutwater.stream.letters import Inbox, Letter, Outbox, Place
+from cutwater.stream.limits import LEASE, Limits
+from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.ticket import Ticket, opening
+
+_OVER: Final = object()
+_BEAT: Final = seal(FrameKind.BEAT, 0, 0, 0, b"", ())
+
+
+class LeaseHolder:
+    """Holds a lease from the beginning of its with block to the end; letters are read in the caller's thread.
+
+    One thread keeps the connection; gRPC's own sends what there is to send.
+    """
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        *,
+        client: str,
+        most: int,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ticket, self._client, self._clock = ticket, client, clock
+        self._limits = limits or Limits()
+        self._inbox, self._outbox = Inbox(most, clock), Outbox(clock)
+        self._letters: queue.SimpleQueue[Letter | object | Exception] = queue.SimpleQueue()
+        self._turn = threading.Condition()
+        self._said: list[bytes] = []
+        self._nonce, self.openings = secrets.token_bytes(16), 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="cutwater-lease", daemon=True)
+        self._heard = clock()
+        self._call: grpc.Call | None = None
+
+    def __enter__(self) -> "LeaseHolder":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def letters(self) -> Iterator[bytes]:
+        """Letters as they come, until the lease is over; raises if it broke for good."""
+        while True:
+            found = self._letters.get()
+            if isinstance(found, Exception):
+                raise found
+            if not isinstance(found, Letter):
+                return
+            yield found.body
+
+    @property
+    def waiting(self) -> bool:
+        """Whether another letter is there already."""
+        return not self._letters.empty()
+
+    def post(self, body: bytes) -> None:
+        """Have a letter sent."""
+        with self._turn:
+            self._outbox.post(body)
+            self._turn.notify_all()
+
+    def close(self) -> None:
+        """Give the lease up."""
+        self._closed.set()
+        self._wake()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _keep(self) -> None:
+        """Connections, one after the other."""
+        wait, until = self._limits.backoff, self._clock() + self._limits.patience
+        try:
+            while not self._closed.is_set():
+                before = self._heard
+                try:
+                    if self._connection():
+                        self._letters.put(_OVER)
+                        return
+                except LostError as lost:
+                    if self._heard > before:
+                        wait, until = self._limits.backoff, self._clock() + self._limits.patience
+                    if self._clock() >= until:
+                        reason = f"{self._ticket.claims.address} can't be reached: {lost}"
+                        raise RefusedError(Status.UNAVAILABLE, reason) from lost
+                self._closed.wait(wait * (0.5 + secrets.randbelow(1000) / 1000))
+                wait = min(2 * wait, 1.0)
+        except Exception as error:
+            self._letters.put(error)
+
+    def _connection(self) -> bool:
+        """Talk over one connection; whether the server has ended the lease."""
+        self.openings += 1
+        with self._turn:
+            self._inbox.begin_anew()
+            self._said = [self._inbox.tell()]
+        metadata = opening(self._ticket, self._client, self._nonce, self.openings, 0)
+        talk = _Talk(self)
+        with channel_to(self._ticket, self._limits) as channel:
+            call = channel.stream_stream(LEASE)(talk, metadata=metadata)
+            self._call = call
+            if self._closed.is_set() or not call.add_callback(talk.close):
+                talk.close()
+            watch = _Watch(call.cancel, self._limits.silence, self._clock)
+            try:
+                return self._read(call, talk, watch)
+            finally:
+                watch.close()
+                talk.close()
+                call.cancel()
+
+    def _read(self, call: "grpc.Call", talk: "_Talk", watch: "_Watch") -> bool:
+        try:
+            for data in call:
+                if self._closed.is_set():
+                    return False
+                watch.heard()
+                self._heard = self._clock()
+                if self._take(data, talk):
+                    return True
+        except grpc.RpcError:
+            metadata = tuple((name, value) for name, value in call.trailing_metadata() or ())
+            raise CallEnd(call.code().name, call.details() or "", metadata).verdict() from None
+        raise LostError("the server closed the connection")
+
+    def _take(self, data: bytes, talk: "_Talk") -> bool:
+        frame = unseal(data)
+        with self._turn:
+            if frame.kind is FrameKind.HAVE:
+                self._outbox.told(Place(frame.number, frame.offset), opening=not talk.opened)
+                talk.opened = True
+            elif frame.kind is FrameKind.BEAT:
+                self._said.append(seal(FrameKind.BEAT, frame.number, 0, 0, b"", ()))
+            elif frame.kind is FrameKind.LETTER:
+                letter = self._inbox.feed(frame)
+                if letter is not None:
+                    self._letters.put(letter)
+                if letter is not None or self._inbox.due:
+                    self._said.append(self._inbox.tell())
+            elif frame.kind is FrameKind.LEAVE:
+                return True
+            else:
+                raise invalid(f"a {frame.kind.name} is not expected here")
+            self._turn.notify_all()
+        return False
+
+    def _next(self, talk: "_Talk") -> bytes | None:
+        """What is to be sent next over a connection, when there is something; None once it is over.
+
+        A sign of life, if nothing else: what the server sends may be queued for seconds on its way here, and
+        so would be the answers to its own.
+        """
+        until = self._clock() + self._limits.beat
+        with self._turn:
+            while not talk.closed and not self._closed.is_set():
+                if self._said:
+                    return self._said.pop(0)
+                frame = self._outbox.frame() if talk.opened else None
+                if frame is not None:
+                    return frame
+                left = until - self._clock()
+                if left <= 0:
+                    return _BEAT
+                self._turn.wait(left)
+        return None
+
+    def _wake(self) -> None:
+        with self._turn:
+            self._turn.notify_all()
+
+
+class _Talk:
+    """What gRPC takes the frames of one connection from, in a thread of its own."""
+
+    def __init__(self, holder: LeaseHolder) -> None:
+        self._holder, self.closed, self.opened = holder, False, False
+
+    def close(self) -> None:
+        """There is nobody to take any."""
+        self.closed = True
+        self._holder._wake()
+
+    def __iter__(self) -> "_Talk":
+        return self
+
+    def __next__(self) -> bytes:
+        frame = self._holder._next(self)
+        if frame is None:
+            raise StopIteration
+        return frame
+
+
+class _Watch:
+    """Ends a connection over which nothing has come for a while.
+
+    A thread of its own, because the one that sends may be held up by the very connection.
+    """
+
+    def __init__(self, end: Callable[[], object], silence: float, clock: Callable[[], float]) -> None:
+        self._end, self._silence, self._clock = end, silence, clock
+        self._heard, self._over = clock(), threading.Event()
+        threading.Thread(target=self._look, name="cutwater-lease-watch", daemon=True).start()
+
+    def heard(self) -> None:
+        """Something has come."""
+        self._heard = self._clock()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._over.set()
+
+    def _look(self) -> None:
+        while not self._over.wait(self._silence / 10):
+            if self._clock() - self._heard > self._silence:
+                self._end()
+                return
