@@ -97,9 +97,9 @@ def test_a_server_optimizer_gives_what_flowers_own_gives_on_the_same_updates(nam
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.sampled_from(sorted(STEPPED)), st.permutations(range(4)), st.integers(0, 99))
+@given(st.sampled_from(sorted(AGGREGATORS)), st.permutations(range(4)), st.integers(0, 99))
 def test_the_order_of_arrival_changes_no_bit(name, order, seed):
-    aggregator = find_aggregator(name, STEPPED[name][1])
+    aggregator = find_aggregator(name, STEPPED[name][1] if name in STEPPED else {})
     weights, found = drawn(seed), []
     for places in (range(4), order):
         collection = aggregator.collect(weights, aggregator.start(weights), MODEL)
@@ -139,8 +139,8 @@ def test_an_update_that_changes_a_weight_which_does_not_learn_is_refused_by_name
         collection.add(update("c9", 1, {"w": torch.ones(1), "frozen": torch.ones(1)}))
 
 
-@pytest.mark.parametrize("name", STEPPED)
-def test_a_run_with_a_server_optimizer_goes_on_to_the_same_bits_after_a_stop(name, tmp_path):
+@pytest.mark.parametrize("name", [*STEPPED, "median", "trimmed", "clipped"])
+def test_a_run_with_another_aggregator_goes_on_to_the_same_bits_after_a_stop(name, tmp_path):
     def study(rounds):
         return small_study(train={"rounds": rounds, "aggregator": name, "lr": 0.02})
 
@@ -158,6 +158,50 @@ def test_a_server_optimizer_gives_the_same_bits_wherever_the_model_is_cut():
     study = small_study(train={"rounds": 3, "aggregator": "fedadam", "aggregator_options": {"lr": 0.01}})
     whole, split = run(study.with_planner("fedavg")), run(study.with_planner("random", seed=3))
     assert [each.record.weights_sha256 for each in whole] == [each.record.weights_sha256 for each in split]
+
+
+def combined(name, options, values, samples=None):
+    """One weight of some clients, aggregated; the global one is 0."""
+    weights = {"w": torch.zeros(2), "n": torch.tensor(7)}
+    collection = find_aggregator(name, options).collect(weights, {}, Traffic({"w": 8}, {"n": 8}, {}, {}))
+    for k, value in enumerate(values):
+        state = {"w": torch.tensor([value, -value]), "n": torch.tensor(7 + k)}
+        collection.add(update(f"c{k}", (samples or [1] * len(values))[k], state))
+    return collection.result()[0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=11))
+def test_median_and_trimmed_mean_are_what_numpy_says(values):
+    held = np.array(values, dtype=np.float32).astype(np.float64)
+    assert float(combined("median", {}, values)["w"][0]) == np.float32(np.median(held))
+    cut = int(0.3 * len(values) + 1e-9)
+    mean = np.sort(held)[cut : len(held) - cut].mean()
+    assert float(combined("trimmed", {}, values)["w"][0]) == pytest.approx(mean, rel=1e-5, abs=1e-5)
+
+
+def test_of_counters_the_middle_one_is_taken_and_nobody_has_two_votes():
+    made = combined("median", {}, [1.0, 2.0, 900.0], samples=[1, 1, 1000])
+    assert float(made["w"][0]) == 2.0
+    assert int(made["n"]) == 8
+
+
+def test_a_clipped_mean_shortens_what_is_longer_than_the_median_and_weighs_by_samples():
+    made = combined("clipped", {}, [1.0, 1.0, 2.0, 1e6, 1.0], samples=[1, 1, 1, 4, 1])
+    assert made["w"].tolist() == pytest.approx([1.0, -1.0], rel=1e-6)
+    assert combined("clipped", {"factor": 1e9}, [1.0, 3.0], samples=[3, 1])["w"].tolist() == [1.5, -1.5]
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed", "clipped"])
+def test_an_aggregator_that_sets_updates_aside_refuses_what_the_average_refuses(name):
+    collection = find_aggregator(name, {}).collect(drawn(0), {}, MODEL)
+    collection.add(update("c1", 1, drawn(1)))
+    with pytest.raises(BadUpdate, match="'c1' arrived twice"):
+        collection.add(update("c1", 1, drawn(1)))
+    with pytest.raises(BadUpdate, match="not finite"):
+        collection.add(update("c2", 1, {name: t * torch.inf for name, t in drawn(2).items()}))
+    with pytest.raises(BadUpdate, match="lacks tensor"):
+        collection.add(update("c3", 1, {}))
 
 
 class Loudest:
@@ -210,6 +254,8 @@ def test_an_aggregator_of_ones_own_is_found_by_name_and_trains():
         ("average", {"lr": 1.0}, "aggregator 'average' has no option 'lr'; it takes none"),
         ("fedadam", {"betas": 0.9}, "aggregator 'fedadam' has no option 'betas'; did you mean"),
         ("fedadam", {"lr": -1.0}, "aggregator 'fedadam' has lr = -1.0, but it must be a number above 0"),
+        ("trimmed", {"trim": 0.5}, "aggregator 'trimmedmean' has trim = 0.5, but it must be at least 0 and"),
+        ("clipped", {"factor": 0}, "has factor = 0, but it must be a number above 0"),
         ("fedavgm", {"momentum": 1.0}, "has momentum = 1.0, but it must be at least 0 and below 1"),
         ("fedavgm", {"momentum": "much"}, "has momentum = 'much', but it must be"),
         ("no_such:thing", {}, "aggregator 'no_such:thing' can't be imported"),

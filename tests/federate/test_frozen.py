@@ -15,7 +15,7 @@ from torch import nn
 from cutwater.federate.clock import clock_only
 from cutwater.plan.exact import exact
 from cutwater.plan.exhaustive import exhaustive
-from cutwater.plan.fleet import Client
+from cutwater.plan.fleet import Client, Held
 from cutwater.plan.latency import latency, session_bits
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
@@ -66,7 +66,7 @@ def test_the_bytes_of_a_round_are_those_of_its_plan_but_for_labels(planner):
     for each in run(study.with_planner(planner)):
         plan, outcome = each.outcome.plan, each.outcome
         clients = [study.client(name) for name in plan.names]
-        fleet = [replace_holds(client, holds.get(client.name, 0)) for client in clients]
+        fleet = [replace_holds(client, holds.get(client.name, Held()).first) for client in clients]
         up, down = session_bits(study.problem(fleet), plan.cuts)
         labels = sum(8 * 10 for task in tasks_done(study, outcome) if task.cut < len(study.model))
         assert each.record.bytes_up == up.sum() / 8 + labels

@@ -15,7 +15,7 @@ from cutwater.federate.conditions import Condition
 from cutwater.federate.round import under
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Problem
+from cutwater.plan.problem import Band, Problem
 from cutwater.scenario.settings import TrainSettings
 
 STUDY = small_study()
@@ -215,3 +215,24 @@ def test_a_round_as_json_tells_planned_from_actual():
     for client in document["clients"]:
         assert sum(client["planned"].values()) == pytest.approx(client["planned_seconds"])
         assert sum(client["actual"].values()) == pytest.approx(client["actual_seconds"])
+
+
+def test_where_links_are_shared_the_clock_runs_on_the_rates_that_were_planned():
+    own = small_study()
+    capacity = 0.5 * float(own.fleet.up.sum())
+    study = small_study(band=Band(up=capacity))
+    round_ = clocked(study, 1)
+    assert round_.plan.rates[0].sum() <= capacity * (1 + 1e-9)
+    assert round_.seconds == pytest.approx(round_.plan.latency)
+    tasks = study.tasks(1, round_.plan)
+    assert [task.rate_up for task in tasks] == round_.plan.rates[0].tolist()
+    assert {task.rate_down for task in tasks} == {0.0}
+    assert study.fingerprint() != own.fingerprint()
+    assert {task.rate_up for task in own.tasks(1, clocked(own, 1).plan)} == {0.0}
+
+
+def test_a_link_that_turns_out_slower_than_its_rate_is_what_the_clock_runs_on():
+    markov = {"change": "markov", "degrade": 1.0, "recover": 1e-6, "slow_rate": 0.1}
+    study = small_study(band=Band(up=1e12, down=1e12), conditions=markov)
+    round_ = clocked(study, 2)
+    assert round_.seconds > round_.plan.latency

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_study import small_study
 
 from cutwater.base.errors import ScenarioError
 from cutwater.federate.selection import select
+from cutwater.plan.fastest import fastest
 
 FLEET = [f"c{number}" for number in range(1, 31)]
 
@@ -49,3 +51,11 @@ def test_without_a_number_all_clients_take_part():
 def test_a_number_the_fleet_does_not_have_is_refused(count):
     with pytest.raises(ScenarioError, match=f"clients_per_round is {count}, but the scenario has 30 clients"):
         select(FLEET, count, seed=1, round_=1)
+
+
+def test_the_fastest_are_chosen_by_name_and_the_same_in_every_round():
+    study = small_study(train={"clients_per_round": 2, "selection": "fastest"})
+    wanted = tuple(study.fleet.names[k] for k in fastest(study.problem(study.fleet), 2))
+    assert study.select(1) == study.select(7) == wanted
+    more = small_study(train={"clients_per_round": 2, "selection": "fastest", "over_selection": 0.5})
+    assert len(more.select(1)) == 3

@@ -101,9 +101,9 @@ def test_settings_that_cannot_be_trained_are_one_sentence_before_the_first_round
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["clip_norm", "max_grad_norm", "grad_clip", "clip_grad_norm"])
-def test_clipping_by_the_global_norm_is_refused_by_name(key):
-    with pytest.raises(ScenarioError, match=f"{key} can't be used: clipping by the global norm needs"):
+@pytest.mark.parametrize("key", ["gradient_clip_val", "max_grad_norm", "grad_clip", "clip_grad_norm"])
+def test_other_names_of_clipping_by_the_global_norm_lead_to_it(key):
+    with pytest.raises(ScenarioError, match=f"{key} can't be used: clipping by the global norm is clip_norm"):
         read(TrainSettings, {key: 1.0})
 
 

@@ -63,7 +63,7 @@ class _Killer:
         if self.killed or len(read(self.metrics)) != 2:
             return
         for pid in descendants(self.fleet.nodes[self.name]):
-            if connected(pid, self.port):
+            if connected(pid, self.port) == 2:  # its lease, and its session
                 os.kill(pid, signal.SIGKILL)
                 self.killed = pid
 
@@ -82,6 +82,8 @@ def test_a_deployment_has_the_same_bits_and_outlives_the_kill_of_a_node_in_its_s
     assert len(killer.seen) > 6
     assert killer.loud == set()
     assert list(third.lost) == ["phone"]
+    assert "its node is gone" in third.lost["phone"]
+    assert third.wall_seconds < 60, "it was known at once, not by the deadline"
     survivors = [name for name in EVERYBODY if name != "phone"]
     assert third.weights_sha256 == weights_sha256(trained(settings(path), survivors, state, 3))
     assert carriers(token) == []

@@ -1,5 +1,6 @@
 """Faults of a real deployment: Flower's own processes killed, stopped and cut off in the middle of things."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from collecting import run
 from fleet_faults import Tap, in_session, kill_tree, signal_all, stop_tree, wait_until
 from flower_cases import settings, trained
+from schedules import schedule
 
 from cutwater.base.errors import EngineError
 from cutwater.federate.record import Record
@@ -26,7 +28,10 @@ from cutwater.model.traffic import tensor_bytes
 from cutwater.runs.metrics import read
 from cutwater.train.aggregate import weights_sha256
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here")
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.skipif(not os.path.isdir("/proc"), reason="NO /proc: processes can't be found here"),
+]
 
 TWO = """
 [model]
@@ -71,6 +76,8 @@ seed = 7
 """
 """The phone is split, with a session of nearly two seconds; the laptop trains and sends the whole model."""
 
+SERVER_KILLS = int(os.environ.get("CUTWATER_SERVER_KILLS", "2"))
+
 PART = 350_000
 """Bytes of the laptop's upload that pass; far more than it says otherwise, far less than the model has."""
 
@@ -114,7 +121,7 @@ class _Rig:
     def run(self, folder: Path, scenario: Path, **how) -> list[dict]:
         """A run, which leaves no ServerApp behind however it ends; its rounds."""
         try:
-            self.fleet.run(folder, scenario=str(scenario), **how)
+            self.fleet.run(folder, scenario=str(scenario), lease=False, **how)
         except BaseException:
             signal_all(self.fleet.processes.running_programs(fleet_module._APPS), signal.SIGKILL)
             raise
@@ -185,8 +192,99 @@ def test_a_server_app_that_is_killed_in_a_round_is_missed_and_the_run_goes_on_af
     assert [row.weights_sha256 for row in rows] == [step.record.weights_sha256 for step in whole]
 
 
-def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_stale_and_then_it_is_back(
+def _hosting(fleet: LocalFleet) -> list[int]:
+    """The processes of the fleet that host sessions beside a ServerApp."""
+    found = []
+    for pid in carriers(fleet.processes.token):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found += [pid] if b"cutwater.flower.session_process" in words else []
+    return found
+
+
+def test_a_stream_server_that_is_killed_in_a_round_is_started_again_and_the_round_finished_with_the_same_hash(
     rig, tmp_path
+):
+    scenario, folder = _scenario(tmp_path, rounds=2, deadline=300), tmp_path / "run"
+    (port,), killed = free_ports(1), []
+
+    def kill() -> None:
+        if not killed and len(read(folder / "metrics.jsonl")) == 1 and in_session(rig.fleet, "phone", port):
+            killed.extend(_hosting(rig.fleet))
+            signal_all(killed, signal.SIGKILL)
+
+    rows = rig.run(folder, scenario, stream_port=port, journal=True, name="killed", meanwhile=kill)
+    assert len(killed) == 1, "the phone's session was never seen"
+    assert "sessions go on from their journals" in rig.fleet.processes.log("killed")
+    assert [row.lost for row in rows] == [{}, {}]
+    whole = run(study_for(settings(scenario)))
+    assert [row.weights_sha256 for row in rows] == [step.record.weights_sha256 for step in whole]
+    assert _hosting(rig.fleet) == []
+
+
+def test_a_server_app_that_is_killed_again_and_again_comes_to_the_same_bits(
+    rig, tmp_path, monkeypatch, record_property
+):
+    monkeypatch.setattr(fleet_module, "_AFTERMATH", 5.0)
+    scenario, folder = _scenario(tmp_path, rounds=3 * SERVER_KILLS, deadline=300), tmp_path / "run"
+    moments, kills = schedule("kills of the ServerApp"), 0
+    while kills < SERVER_KILLS:
+        wanted = len(read(folder / "metrics.jsonl")) + moments.randrange(2)
+        kill = _Kill(rig.fleet, folder, wanted, moments.uniform(0.0, 12.0))
+        with pytest.raises(EngineError):
+            rig.run(folder, scenario, name=f"kill-{kills}", meanwhile=kill)
+        assert len(kill.killed) == 1
+        kills += 1
+    kept = len(read(folder / "metrics.jsonl"))
+    rows = rig.run(folder, scenario, rounds=kept + 1, name="last")
+    assert [row.round for row in rows] == list(range(1, kept + 2))
+    _check_weights(scenario, rows)
+    record_property("kills of the ServerApp, same hash", kills)
+
+
+class _Kill:
+    """Kills the ServerApp a while after so many rounds are kept."""
+
+    def __init__(self, fleet: LocalFleet, folder: Path, rounds: int, seconds: float) -> None:
+        self.fleet, self.folder, self.rounds, self.seconds = fleet, folder, rounds, seconds
+        self.killed: list[int] = []
+        self.since: float | None = None
+
+    def __call__(self) -> None:
+        running = self.fleet.processes.running_programs(fleet_module._APPS)
+        if self.killed or not running or len(read(self.folder / "metrics.jsonl")) < self.rounds:
+            return
+        self.since = self.since or time.monotonic()
+        if time.monotonic() - self.since >= self.seconds:
+            self.killed.extend(running)
+            signal_all(running, signal.SIGKILL)
+
+
+def test_everything_is_killed_and_another_fleet_goes_on_with_the_same_bits(tmp_path, record_property):
+    """SuperLink, SuperNodes and apps, all at once, in the middle of a round."""
+    scenario, folder = _scenario(tmp_path, rounds=3, deadline=300), tmp_path / "run"
+    killed: list[int] = []
+    with LocalFleet(scenario) as fleet:
+
+        def kill() -> None:
+            if not killed and read(folder / "metrics.jsonl"):
+                killed.extend(carriers(fleet.processes.token))
+                signal_all(killed, signal.SIGKILL)
+
+        with pytest.raises(EngineError):
+            fleet.run(folder, emulate=True, meanwhile=kill)
+    kept = len(read(folder / "metrics.jsonl"))
+    assert 1 <= kept < 3
+    with LocalFleet(scenario) as fleet:
+        fleet.run(folder, emulate=True)
+    rows = read(folder / "metrics.jsonl")
+    whole = run(study_for(settings(scenario)))
+    assert [row.weights_sha256 for row in rows] == [step.record.weights_sha256 for step in whole]
+    record_property("processes killed at once", len(killed))
+
+
+def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_stale_and_then_it_is_back(
+    rig, tmp_path, record_property
 ):
     scenario, folder = _scenario(tmp_path, rounds=3, deadline=rig.deadline), tmp_path / "run"
     (port,), node = free_ports(1), rig.fleet.nodes["phone"]
@@ -216,11 +314,12 @@ def test_a_client_that_stands_still_for_two_deadlines_is_late_and_its_answer_sta
     assert re.search("late|TTL", rows[0].lost["phone"])
     assert rows[-1].clients == ("phone", "laptop")
     _check_weights(scenario, rows)
+    record_property("stood still for s", round(2 * rig.deadline, 1))
     answers = re.findall(r"ROUND (\d+)\]\s.*Sending: train", rig.fleet.processes.log("node-0")[said:])
     assert answers[0] == "1", "it must have sent its answer to the first round, late"
 
 
-def test_an_upload_that_breaks_off_is_never_aggregated_and_holds_nobody_up(rig, tmp_path):
+def test_an_upload_that_breaks_off_is_never_aggregated_and_holds_nobody_up(rig, tmp_path, record_property):
     scenario, folder = _scenario(tmp_path, rounds=3, deadline=rig.deadline), tmp_path / "run"
     model = tensor_bytes(study_for(settings(scenario)).initial.values())
     killed: list[int] = []
@@ -242,6 +341,7 @@ def test_an_upload_that_breaks_off_is_never_aggregated_and_holds_nobody_up(rig, 
     rig.run(folder, scenario, meanwhile=kill_in_its_upload)
     assert killed, "the laptop's upload was never seen"
     assert PART - (1 << 14) <= passed <= PART < model
+    record_property("part of the model that had come", round(passed / model, 3))
     rows = rig.run_until_back(folder, scenario, "laptop")
     assert rows[0].clients == ("phone",)
     assert list(rows[0].lost) == ["laptop"]

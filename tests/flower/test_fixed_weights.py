@@ -92,6 +92,21 @@ def test_the_backbone_travels_in_the_first_round_alone_and_the_bits_are_those_of
     assert rounds[1].record.bytes_down < 0.2 * rounds[0].record.bytes_down
 
 
+def test_what_a_frozen_prefix_says_goes_up_once_a_session_deployed_as_in_one_process(given, tmp_path):
+    """Three epochs of mini-batches that are all alike; the phone is cut where nothing learns before."""
+    path = tmp_path / "epochs.toml"
+    path.write_text(TWO.replace("steps = 2", "epochs = 3").replace("samples = 60", "samples = 64"))
+    given = settings(path)
+    study = study_for(given)
+    here = run(study)
+    (phone,) = [task for task in study.tasks(1, here[0].outcome.plan) if task.client == "phone"]
+    assert (phone.cut, phone.once) == (2, True)
+    for there, local in zip(served(listening(given, []), "r2", given), here, strict=True):
+        assert there.record.lost == {}
+        assert there.record.weights_sha256 == local.record.weights_sha256
+        assert there.record.bytes_up == local.record.bytes_up
+
+
 def test_a_device_that_lost_them_is_left_out_once_and_sent_them_again(given):
     def forget(round_):
         if round_.record.round == 1:

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from functools import wraps
 
+import numpy as np
 import pytest
 import torch
 from collecting import clocked, run
@@ -21,13 +22,16 @@ from torch.nn.functional import cross_entropy
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.flower import executor as executor_module
-from cutwater.flower import orders as orders_module
 from cutwater.flower import roster
-from cutwater.flower.client_app import failure
+from cutwater.flower.failures import failure
 from cutwater.flower.node import answer
 from cutwater.flower.shared_study import study_for
 from cutwater.flower.wire import read_order
+from cutwater.plan.explain import explain
+from cutwater.plan.planners import solve
+from cutwater.plan.server_memory import session_bits
 from cutwater.runs.metrics import read
+from cutwater.serve.admission import Admission
 from cutwater.serve.device import expectation
 from cutwater.stream.client import StreamClient
 from cutwater.stream.refusal import RefusedError, Status
@@ -125,10 +129,9 @@ def test_two_rounds_over_a_grid_have_the_bits_of_two_rounds_in_process(tmp_path)
         assert there.record.weights_sha256 == here.record.weights_sha256
         assert there.record.loss == here.record.loss
         assert there.record.accuracy == here.record.accuracy
-        assert (there.record.bytes_up, there.record.bytes_down) == (
-            here.record.bytes_up,
-            here.record.bytes_down,
-        )
+    # The second round is planned on what this machine was seen to do, so its cuts, and bytes, are its own.
+    there, here = over_grid[0].record, local[0].record
+    assert (there.bytes_up, there.bytes_down) == (here.bytes_up, here.bytes_down)
     cuts = {part.cut for part in over_grid[0].outcome.parts}
     assert len(cuts) >= 3, "the case must mix cuts"
 
@@ -300,7 +303,7 @@ def _old_ticket(given):
 def test_an_order_a_ticket_or_an_answer_of_an_old_round_counts_for_nothing_in_the_next(
     tmp_path, monkeypatch, what, why
 ):
-    monkeypatch.setattr(orders_module, "_SETTLE", 0.2)
+    monkeypatch.setattr(executor_module, "SETTLE", 0.2)
     given = settings(write_four(tmp_path, rounds=2))
     grid = grid_of(given)
     grid.nodes[11] = _replaying(given, what(given))
@@ -455,3 +458,54 @@ def test_nothing_that_arrives_is_unpickled(once, server_study, monkeypatch):
     monkeypatch.setattr(torch, "load", refuse)
     (step,) = served(grid, "r1", given, study=server_study)
     assert step.record.weights_sha256 == once[2]
+
+
+def with_server_memory(folder, bits, rounds=2):
+    folder.mkdir()
+    path = write_four(folder, rounds=rounds)
+    memory = f'compute = "0.5 GFLOPS"\nmemory = "{math.ceil(bits / 8)} B"'
+    path.write_text(path.read_text().replace('compute = "0.5 GFLOPS"', memory))
+    return settings(path)
+
+
+def test_a_session_that_does_not_fit_into_the_servers_memory_is_lost_and_the_others_go_on(tmp_path):
+    study = study_for(settings(write_four(tmp_path)))
+    plan = clocked(study, 1).plan
+    tasks = [task for task in study.tasks(1, plan) if task.cut < len(study.model)]
+    counted = Admission(math.inf, study.profile)
+    needs = {task.client: counted.needs(task, expectation(study, task)) for task in tasks}
+    _, second = needs
+    planned = dict(zip(plan.names, session_bits(plan.problem, plan), strict=True))
+    assert needs == pytest.approx({name: planned[name] for name in needs}, rel=0.1), "plans count alike"
+
+    one = with_server_memory(tmp_path / "one", max(needs.values()))
+    steps = served(grid_of(one), "r1", one)
+    assert [list(step.record.lost) for step in steps] == [[second]] * 2, "what a round held is free again"
+    assert re.fullmatch(
+        r"its session at cut \d needs [\d.]+ kB of the server's memory, but 1 other session holds [\d.]+ kB "
+        r"of its [\d.]+ kB: raise memory in \[server\], lower batch_size, or let fewer clients take part .*",
+        steps[0].record.lost[second],
+    )
+    others = [name for name in EVERYBODY if name != second]
+    assert steps[0].record.weights_sha256 == sha256_of(one, others)
+
+    both = with_server_memory(tmp_path / "both", sum(needs.values()), rounds=1)
+    (step,) = served(grid_of(both), "r1", both)
+    assert step.record.lost == {}
+    assert step.record.weights_sha256 == sha256_of(both, EVERYBODY)
+
+
+def test_a_plan_says_whose_sessions_the_server_has_no_room_for(tmp_path):
+    study = study_for(settings(write_four(tmp_path)))
+    problem = study.problem(list(study.fleet))
+    plan = solve(problem)
+    needs = session_bits(problem, plan)
+    first, second = np.flatnonzero(needs)
+
+    def told(memory):
+        return explain(solve(problem.replace(server=replace(problem.server, memory=memory))))
+
+    assert "memory" not in explain(plan)
+    assert f"{plan.names[second]} would be lost" in told(float(needs.max()))
+    assert f"{plan.names[first]}, {plan.names[second]} would be lost" in told(8.0)
+    assert "All sessions together hold" in told(float(needs.sum()))

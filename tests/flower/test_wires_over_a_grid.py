@@ -4,6 +4,7 @@ import pytest
 from collecting import run
 from flower_cases import grid_of, served, settings, write_four
 
+from cutwater.federate.verify import fedavg_without_limits
 from cutwater.flower import roster
 from cutwater.flower.shared_study import study_for
 
@@ -33,9 +34,14 @@ def test_a_round_over_a_grid_is_the_round_in_process(tmp_path, parts, codec):
     assert {part.schedule for part in split} == {"overlapped" if parts > 1 else "in turn"}
     assert {(part.up, part.down) for part in split} == {(codec, codec)}
     if codec in ("fp32", "lossless"):
-        whole = study_for(given)
-        whole = whole.with_planner("splitfed", cut=2) if whole.fleet.forbidden else whole
-        assert run(whole)[0].record.weights_sha256 == here.record.weights_sha256
+        study = study_for(given)
+        (alike,) = run(study.with_planner("splitfed", cut=2))
+        (whole,) = run(fedavg_without_limits(study))
+        assert {part.cut for part in whole.outcome.parts} == {len(study.model)}
+        assert alike.record.weights_sha256 == here.record.weights_sha256
+        assert whole.record.weights_sha256 == here.record.weights_sha256
+        (other,) = run(fedavg_without_limits(study_for(scenario(tmp_path, 5 - parts, codec))))
+        assert other.record.weights_sha256 != here.record.weights_sha256, "other parts, other bits"
 
 
 def test_measured_phases_of_an_overlapped_session_add_up_to_its_wall_time(tmp_path):

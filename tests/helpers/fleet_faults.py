@@ -27,18 +27,18 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def connected(pid: int, port: int) -> bool:
-    """Whether a process has a connection to a port of this machine."""
+def connected(pid: int, port: int) -> int:
+    """How many connections a process has to a port of this machine."""
     try:
         sockets = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
     except OSError:
-        return False
+        return 0
     rows = [
         line.split()
         for table in ("tcp", "tcp6")
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
     ]
-    return any(
+    return sum(
         row[2].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in sockets for row in rows
     )
 

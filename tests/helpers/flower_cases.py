@@ -17,7 +17,7 @@ from memory_grid import Handler, MemoryGrid
 from cutwater.base.errors import CutwaterError
 from cutwater.federate.loop import Round
 from cutwater.federate.study import Study
-from cutwater.flower.client_app import failure
+from cutwater.flower.failures import failure
 from cutwater.flower.node import answer
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.server_app import serve
@@ -87,7 +87,7 @@ def write_four(folder: Path, *, rounds: int = 2, dropout: float = 0.0, more: str
 
 
 def settings(path: Path, **changes: object) -> RunConfig:
-    return RunConfig(**{"scenario": str(path), "wait": 5.0, **changes})
+    return RunConfig(**{"scenario": str(path), "wait": 5.0, "lease": False, **changes})
 
 
 @lru_cache(maxsize=16)

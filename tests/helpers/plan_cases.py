@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cutwater.base.errors import PlanError
 from cutwater.plan.fleet import Client, Fleet
 from cutwater.plan.latency import before_server, server_work
-from cutwater.plan.problem import Problem, Server
+from cutwater.plan.problem import Band, Problem, Server
 from cutwater.plan.session import Session
 from cutwater.profile.values import Cut, Profile
 
@@ -156,3 +156,21 @@ def alone(problem, k):
     return min(
         (before_server(problem, cut)[k] for cut in cuts if server_work(problem, cut)[k] == 0), default=np.inf
     )
+
+
+def shared_problem(seed, clients, layers=6):
+    """Clients whose links together carry up to a hundred times what the shared ones do."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, network_like(layers, seed), clients, limits=bool(seed % 2))
+    up, down = 10 ** rng.uniform(-2, 0.1, 2) * (problem.fleet.up.sum(), problem.fleet.down.sum())
+    band = Band(*((up, down), (up, np.inf), (np.inf, down))[seed % 3])
+    return problem.replace(band=band)
+
+
+def helped_by_server(seed, clients):
+    """Weak devices on shared links that are wide enough for the server to help them."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, network_like(30, seed), clients)
+    up, down = rng.uniform(0.3, 0.8, 2) * (problem.fleet.up.sum(), problem.fleet.down.sum())
+    weak = problem.fleet.replace(compute=problem.fleet.compute / 20)
+    return problem.replace(clients=weak, band=Band(*((up, down), (up, np.inf), (np.inf, down))[seed % 3]))

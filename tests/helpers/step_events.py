@@ -60,13 +60,37 @@ def message_bits(profile, cut, codec, samples, *, down):
     return total
 
 
-def part_seconds(profile, client, wire, cut, samples, share):
+def once(profile, client, session, cut, wire):
+    """Of a session's rows, the part that goes up where each goes up once; None where all do, each time."""
+    at = profile.cuts[cut - 1]
+    if not at.repeats or wire.schedule == "overlapped":
+        return None
+    own = client if client.epochs is not None or client.steps is not None else session
+    drawn = (own.steps or 0) * (client.batch_size or session.batch_size)
+    new = min(np.ceil(64 * client.samples / drawn) / 64, 1.0) if own.steps else 1 / own.epochs
+    one, two = (message_bits(profile, cut, wire.up, samples, down=False) for samples in (1, 2))
+    return new if (two - one) * (1 - new) > 32 else None
+
+
+def up_bits(profile, client, session, cut, wire, samples, *, first):
+    """What a part sends up, in the first pass over the samples or in a later one."""
+    full = message_bits(profile, cut, wire.up, samples, down=False)
+    new = once(profile, client, session, cut, wire)
+    if new is None:
+        return full
+    if client.steps or (client.epochs is None and session.steps):
+        one, two = (message_bits(profile, cut, wire.up, count, down=False) for count in (1, 2))
+        return full - samples * ((two - one) * (1 - new) - 32)
+    return (full if first else 0) + 32 * samples
+
+
+def part_seconds(profile, client, session, wire, cut, samples, share, *, first):
     """What a part of so many samples takes at each place of its route."""
     at = profile.cuts[cut - 1]
     on_server = samples * (at.server_forward_flops + at.server_backward_flops)
     return (
         samples * at.client_forward_flops / client.compute,
-        message_bits(profile, cut, wire.up, samples, down=False) / client.up,
+        up_bits(profile, client, session, cut, wire, samples, first=first) / client.up,
         on_server / share if on_server else 0.0,
         message_bits(profile, cut, wire.down, samples, down=True) / client.down,
         samples * at.client_backward_flops / client.compute,
@@ -82,10 +106,11 @@ def model_seconds(profile, client, cut):
 
 
 def mini_batches(client, session):
-    """How many samples each mini-batch of the client's session has."""
+    """How many samples each mini-batch of the client's session has, and whether it is of the first pass."""
     own = client if client.epochs is not None or client.steps is not None else session
     size = client.batch_size or session.batch_size
-    return batch_sizes(client.samples, batch_size=size, epochs=own.epochs, steps=own.steps)
+    sizes = batch_sizes(client.samples, batch_size=size, epochs=own.epochs, steps=own.steps)
+    return [(samples, place < len(sizes) // (own.epochs or 1)) for place, samples in enumerate(sizes)]
 
 
 def session_events(problem, k, cut, wire, share):
@@ -93,11 +118,14 @@ def session_events(problem, k, cut, wire, share):
     profile, client, session = problem.profile, problem.fleet[k], problem.session
     total = model_seconds(profile, client, cut)
     step = overlapped_events if wire.schedule == "overlapped" else in_turn_events
-    for samples in mini_batches(client, session):
+    for samples, first in mini_batches(client, session):
         if cut == len(profile):
             at = profile.cuts[-1]
             total += samples * (at.client_forward_flops + at.client_backward_flops) / client.compute
             continue
         sizes = sizes_of_parts(samples, session.micro_batches)
-        total += step([part_seconds(profile, client, wire, cut, size, share) for size in sizes], client.rtt)
+        parts = [
+            part_seconds(profile, client, session, wire, cut, size, share, first=first) for size in sizes
+        ]
+        total += step(parts, client.rtt)
     return total

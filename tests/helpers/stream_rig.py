@@ -160,7 +160,11 @@ class Proxy:
         self.cut_after: dict[str, int] = {}
         """Bytes in direction "up" or "down" after which a connection is cut; used up by the first that is."""
         self.dead = threading.Event()
+        self.rate: float | None = None
+        """Bytes a second in either direction, behind whatever the kernel's buffers take."""
         self.connections = 0
+        self.passed = {"up": 0, "down": 0}
+        """Bytes by direction, of all connections."""
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
         self._spawn(self._accept)
@@ -207,9 +211,11 @@ class Proxy:
         passed = 0
         while True:
             try:
-                data = source.recv(65536)
+                data = source.recv(65536 if self.rate is None else 2048)
             except OSError:
                 data = b""
+            if self.rate is not None:
+                time.sleep(len(data) / self.rate)
             if doomed or self.dead.is_set():
                 # Half-open: nothing more comes through, and nobody is told.
                 if not data:
@@ -222,6 +228,7 @@ class Proxy:
                 _send(sink, data[: limit - passed])
                 data = b""
             passed += len(data)
+            self.passed[way] += len(data)
             if not data or not _send(sink, data):
                 _close(source, sink)
                 return

@@ -38,7 +38,11 @@ def crossing_profile(rng, layers, *, free=False):
     frozen = np.cumsum(rng.integers(0, 10**6, layers) * (rng.random(layers) < 0.3))
     cuts = (
         replace(
-            cut, crossing=crossing, frozen_bits=int(fixed), buffer_bits=int(rng.integers(0, 2) * cut.cut * 64)
+            cut,
+            crossing=crossing,
+            frozen_bits=int(fixed),
+            buffer_bits=int(rng.integers(0, 2) * cut.cut * 64),
+            repeats=bool(cut.cut < layers and rng.random() < 0.4),
         )
         for cut, crossing, fixed in zip(profile.cuts, crossings, frozen, strict=True)
     )

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 from numba import njit
-from step_events import message_bits, mini_batches, model_seconds, sizes_of_parts
+from step_events import message_bits, mini_batches, model_seconds, sizes_of_parts, up_bits
 
 
 def options(problem):
@@ -59,13 +59,13 @@ def _laid_out(problem, client, cut, wire):
     sizes = Counter(mini_batches(client, problem.session))
     if cut == problem.layers:
         flops = at.client_forward_flops + at.client_backward_flops
-        fixed += sum(size * count for size, count in sizes.items()) * flops / client.compute
+        fixed += sum(size * count for (size, _), count in sizes.items()) * flops / client.compute
         sizes = {}
     batches, parts = [], []
-    for size, count in sizes.items():
+    for (size, first), count in sizes.items():
         of_it = sizes_of_parts(size, problem.session.micro_batches)
         batches.append((count, len(parts), len(parts) + len(of_it)))
-        parts += [_part(profile, client, wire, cut, samples) for samples in of_it]
+        parts += [_part(problem, client, wire, cut, samples, first) for samples in of_it]
     return (
         fixed,
         client.rtt,
@@ -75,12 +75,12 @@ def _laid_out(problem, client, cut, wire):
     )
 
 
-def _part(profile, client, wire, cut, samples):
+def _part(problem, client, wire, cut, samples, first):
     """Seconds at each place of a part's route; at the server FLOPs."""
-    at = profile.cuts[cut - 1]
+    profile, at = problem.profile, problem.profile.cuts[cut - 1]
     return (
         samples * at.client_forward_flops / client.compute,
-        message_bits(profile, cut, wire.up, samples, down=False) / client.up,
+        up_bits(profile, client, problem.session, cut, wire, samples, first=first) / client.up,
         samples * (at.server_forward_flops + at.server_backward_flops),
         message_bits(profile, cut, wire.down, samples, down=True) / client.down,
         samples * at.client_backward_flops / client.compute,

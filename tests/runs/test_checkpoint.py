@@ -234,3 +234,47 @@ def test_after_a_kill_at_any_moment_a_checkpoint_is_whole_and_no_older_than_what
         assert found.checkpoint.round >= committed > last
         assert (found.checkpoint.weights["w"] == found.checkpoint.round).all()
         last = found.checkpoint.round
+
+
+def crafted(path, body, tensors=None):
+    """A file with a checksum that is right, whatever it says."""
+    from safetensors.torch import save as to_bytes
+
+    from cutwater.runs import checkpoint as module
+
+    tensors = {"w": torch.ones(2)} if tensors is None else tensors
+    header = {"format": module.FORMAT, "version": module.VERSION, "body": body}
+    path.write_bytes(to_bytes(tensors, {**header, "sha256": module._digest(body, tensors)}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "nothing",
+        "[]",
+        "{}",
+        '{"round": -1, "state": {}, "memory": []}',
+        '{"round": "x", "state": {}, "memory": []}',
+        '{"round": 1, "state": [], "memory": []}',
+        '{"round": 1, "state": {}, "memory": ["m.w"]}',
+        '{"round": 1, "state": {}, "memory": 7}',
+        "[" * 5000,
+    ],
+)
+def test_a_crafted_header_with_a_checksum_that_is_right_is_a_sentence(tmp_path, body):
+    with pytest.raises(FileFormatError, match="is no checkpoint of a run"):
+        load(crafted(tmp_path / "round-000001.safetensors", body))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_and_a_folder_in_a_checkpoints_place_are_passed_over(tmp_path):
+    save(tmp_path, checkpoint(1))
+    os.mkfifo(tmp_path / "round-000002.safetensors")
+    (tmp_path / "round-000003.safetensors").mkdir()
+    found = load_newest(tmp_path)
+    assert found.checkpoint.round == 1
+    assert all("is no plain file" in note for note in found.notes)
+    for round_ in (4, 5, 6):
+        save(tmp_path, checkpoint(round_))
+    assert load_newest(tmp_path).checkpoint.round == 6

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from collecting import run
 from small_study import small_study
 from torch import nn
@@ -313,3 +314,44 @@ def test_the_checkpoint_of_another_model_is_refused(study, whole, tmp_path):
     with pytest.raises(RunError, match=r"checkpoint of round 4 in .* is of another model"):
         run(study, whole, resume=True)
     assert content(whole) == before
+
+
+def _kept(folder, **changes):
+    """The newest checkpoint with something of it changed."""
+    found = checkpoint.load_newest(folder / "checkpoints").checkpoint
+    weights = {
+        name: (tensor.to(changes.get("dtype", tensor.dtype)) + changes.get("fill", 0.0))
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in found.weights.items()
+    }
+    made = replace(found, weights=weights, state=changes.get("state", found.state))
+    checkpoint.save(folder / "checkpoints", made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"state": {}}, "does not tell where training stood"),
+        ({"state": {"virtual_seconds": "x"}}, "does not tell where training stood"),
+        ({"dtype": torch.float64}, "is of another model"),
+        ({"fill": float("nan")}, "that is not finite"),
+    ],
+)
+def test_a_crafted_checkpoint_is_refused_in_a_sentence_and_no_client_is_blamed(tmp_path, changes, sentence):
+    run(small_study(train={"rounds": 1}), tmp_path / "run")
+    _kept(tmp_path / "run", **changes)
+    with pytest.raises(RunError, match=sentence):
+        run(small_study(train={"rounds": 2}), tmp_path / "run", resume=True)
+
+
+def test_what_a_kill_in_the_middle_of_writing_leaves_is_removed_when_the_run_goes_on(tmp_path):
+    folder = tmp_path / "run"
+    run(small_study(train={"rounds": 1}), folder)
+    left = [folder / "rounds/.00006.json.0123456789abcdef", folder / ".run.json.0123456789abcdef"]
+    mine = folder / "rounds/.notes"
+    for path in (*left, mine):
+        path.write_text("half")
+    run(small_study(train={"rounds": 2}), folder, resume=True)
+    assert not any(path.exists() for path in left)
+    assert mine.exists()

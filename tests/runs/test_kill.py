@@ -2,8 +2,8 @@
 
 import os
 import pickle
-import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from schedules import schedule
 
 from cutwater.cli.main import main
 from cutwater.runs import metrics
-from cutwater.runs.kept import load_run
+from cutwater.runs.models import load_run
 from cutwater.train.aggregate import weights_sha256
 
 SCENARIO = """
@@ -56,6 +57,12 @@ change = "jitter"
 estimate = "average"
 dropout = 0.1
 """
+
+
+KILLS = int(os.environ.get("CUTWATER_KILLS", "3"))
+"""How many runs are killed, each once and in a folder of its own; `make chaos` kills more."""
+IN_A_ROW = 6
+"""How often one run is killed within its rounds."""
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +127,10 @@ def ended(child: int) -> bool:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_at_random_moments_and_resumed_a_run_has_the_same_bits(scenario, reference, tmp_path, workers):
     folder = tmp_path / "run"
-    moments, kills = random.Random(workers), 0
+    moments, kills = schedule("kills in a row", workers), 0
     folder.mkdir()
     # Before anything is in the folder, while it begins, and within rounds: in training, saving and between.
-    for rounds in (0, 0, *sorted(moments.randrange(1, 9) for _ in range(6))):
+    for rounds in (0, 0, *sorted(moments.randrange(1, 9) for _ in range(IN_A_ROW))):
         child = forked(scenario, folder, "--resume", "--workers", str(workers))
         while len(metrics.read(folder / "metrics.jsonl")) < rounds and not ended(child):
             time.sleep(0.001)
@@ -135,6 +142,38 @@ def test_killed_at_random_moments_and_resumed_a_run_has_the_same_bits(scenario, 
     assert kills >= 3
     assert wait(forked(scenario, folder, "--resume", "--workers", str(workers))) == 0
     assert story(folder) == reference
+
+
+def test_each_run_that_is_killed_once_at_any_moment_has_the_same_bits_when_it_is_resumed(
+    scenario, reference, tmp_path, record_property
+):
+    """By the clock over the whole run, and right behind a line of metrics.jsonl, in the middle of a save."""
+    moments, kills, rounds_kept = schedule("independent kills"), 0, set()
+    began = time.monotonic()
+    assert wait(forked(scenario, tmp_path / "whole", "--workers", "1")) == 0
+    whole = time.monotonic() - began
+    while kills < KILLS:
+        folder = tmp_path / f"run-{kills}"
+        child = forked(scenario, folder, "--workers", "1")
+        after = moments.randrange(0, 10) if kills % 2 else None
+        if after is None:
+            time.sleep(moments.uniform(0.0, whole))
+        else:
+            while len(metrics.read(folder / "metrics.jsonl")) < after and not ended(child):
+                time.sleep(0.0005)
+            time.sleep(moments.uniform(0.0, 0.02))
+        os.kill(child, signal.SIGKILL)
+        if wait(child) != -signal.SIGKILL:
+            shutil.rmtree(folder)
+            continue
+        kills += 1
+        rounds_kept.add(len(metrics.read(folder / "metrics.jsonl")))
+        folder.mkdir(exist_ok=True)
+        assert wait(forked(scenario, folder, "--resume", "--workers", "1")) == 0
+        assert story(folder) == reference
+        shutil.rmtree(folder)
+    record_property("kills of the trainer, same hash", kills)
+    record_property("rounds they were in, at most", float(len(rounds_kept)))
 
 
 def test_the_installed_command_survives_a_kill_too(scenario, reference, tmp_path):

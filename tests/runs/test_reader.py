@@ -14,7 +14,7 @@ from run_folders import a_row, write_run
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import read_json
-from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.measured import Measured, Replanned, RoundMeasured
 from cutwater.plan.latency import PHASES
 from cutwater.runs import confined, layout, metrics
 from cutwater.runs.audit import audit
@@ -235,6 +235,23 @@ def test_a_damaged_measurement_is_left_out_and_its_client_stays(tmp_path):
     assert note.startswith("client 2 of measured/00001.json bytes_up is 'many', but must be a whole number")
     assert [client.measured for client in each.clients] == [good, *[None] * 5]
     assert (each.wall_seconds, each.emulated) == (9.5, True)
+
+
+def test_a_damaged_change_of_shares_is_left_out_and_the_rest_of_the_measurement_stays(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    good = Replanned(3.0, "client c2 is lost", 9.0, 8.0, {"c1": 2e9})
+    document = RoundMeasured(1, 9.5, (), 0.5, (good, good)).to_json()
+    document["replanned"][1]["shares"] = {"c1": "all"}
+    (folder / "measured").mkdir()
+    place = folder / "measured" / "00001.json"
+    place.write_text(json.dumps(document))
+    (each,), (note,) = read_run(folder).rounds()
+    assert note.startswith("change 2 of measured/00001.json")
+    assert (each.replanned, each.wall_seconds) == ((good,), 9.5)
+    place.write_text(json.dumps({**document, "replanned": {"c1": 3}}))
+    (each,), (note,) = read_run(folder).rounds()
+    assert "replanned that is no list" in note
+    assert (each.replanned, each.wall_seconds) == ((), None)
 
 
 def test_runs_are_read_without_torch():

@@ -74,9 +74,17 @@ class EmulatedDevice:
     """F^C."""
     backward: float
     """B^C."""
+    tail_forward: float = 0.0
+    """Of a model in three parts: F of its tail; then ``forward`` is its head's."""
+    tail_backward: float = 0.0
 
 
-_STAGES = {"client_forward": "forward", "client_backward": "backward"}
+_STAGES = {
+    "client_forward": "forward",
+    "client_backward": "backward",
+    "tail_forward": "tail_forward",
+    "tail_backward": "tail_backward",
+}
 _OF_PARTS = frozenset({"smashed_upload", "gradient_download"})
 """What crosses the stream; the model comes otherwise."""
 
@@ -112,7 +120,7 @@ class Meter:
         if self.device is not None:
             flops = getattr(self.device, _STAGES[stage]) * rows
             self._pacer.hold(flops / self.device.condition.compute, self.clock() - began)
-        self.seconds[stage] += self.clock() - began
+        self.seconds[stage.replace("tail", "client")] += self.clock() - began
 
     def carry(self, phase: str, bytes_: int, *, up: bool, taken: float = 0.0) -> None:
         """Let the emulated link carry bytes that the real one carried in ``taken`` seconds."""

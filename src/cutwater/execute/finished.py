@@ -18,7 +18,7 @@ from cutwater.base.jsonfile import write_atomically
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside, told
 from cutwater.data.download import Say, quiet
-from cutwater.data.samples import ArraySamples, Batch, Data
+from cutwater.data.samples import ArraySamples, Batch, Data, input_text
 from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was
 from cutwater.execute.workers import one_thread
@@ -26,13 +26,14 @@ from cutwater.federate.from_scenario import data_settings, study_of
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested
 from cutwater.model.randomness import RandomStream
+from cutwater.profile.walk import call
 from cutwater.runs import layout
 from cutwater.runs.checkpoint import separate
 from cutwater.runs.reader import read_run
 from cutwater.scenario.file import Scenario, read_scenario
 from cutwater.train.scores import Scored
 
-FORMATS = ("safetensors", "torch-export")
+FORMATS = ("safetensors", "torch-export", "adapter")
 
 
 def scenario_of_run(folder: str | os.PathLike[str]) -> Scenario:
@@ -93,7 +94,7 @@ def predict(
         model.load_state_dict(weights, strict=True)
         study.model.restart()
         model.eval()
-        outputs = [_output(model, batch) for batch in batches]
+        outputs = [_output(model, study.data.called(batch.inputs)) for batch in batches]
     return np.concatenate(outputs)
 
 
@@ -102,24 +103,47 @@ def export(
     path: str | os.PathLike[str],
     *,
     study: Study | None = None,
+    adapter: bool = False,
     about: Mapping[str, str] | None = None,
 ) -> None:
     """Write a model to a file: its weights by its own names (safetensors) or, with its study, a program.
 
     The weights are what ``load_state_dict(strict=True)`` of the model takes; the program is torch.export's,
-    which needs neither the model's code nor this package.
+    which needs neither the model's code nor this package. ``adapter`` writes what peft put around a model to
+    a folder, with its study, as ``PeftModel.from_pretrained`` reads it.
     """
+    if adapter:
+        _write_adapter(weights, Path(path), study)
+        return
     if study is None:
         write_atomically(path, to_bytes(separate(weights), {"format": "pt", **(about or {})}))
         return
     check_fits(study, weights)
-    inputs = study.two_samples().inputs
+    inputs = study.data.called(study.two_samples().inputs)
     with left_as_it_was(study):
         model = study.model.module
         model.load_state_dict(weights, strict=True)
         study.model.restart()
         # The program shares the model's tensors, so it is written while these are the weights.
         _save(_exported(model.eval(), inputs), Path(path))
+
+
+def _write_adapter(weights: Mapping[str, Tensor], folder: Path, study: Study | None) -> None:
+    module = None if study is None else study.model.module
+    # Only peft knows which tensors are the adapter's, and how it names them in a file.
+    if study is None or module is None or not hasattr(module, "peft_config"):
+        what = "no study was given" if module is None else f"the model is a {type(module).__name__}"
+        raise RunError(
+            f"there is no adapter to export ({what}): it takes the study of a model that peft's "
+            "get_peft_model has made"
+        )
+    check_fits(study, weights)
+    with left_as_it_was(study):
+        module.load_state_dict(weights, strict=True)
+        try:
+            module.save_pretrained(str(folder))  # type: ignore[operator]
+        except OSError as error:
+            raise RunError(f"{folder} can't be written: {error.strerror or error}") from error
 
 
 def check_fits(study: Study, weights: Mapping[str, Tensor]) -> None:
@@ -131,12 +155,17 @@ def check_fits(study: Study, weights: Mapping[str, Tensor]) -> None:
         raise RunError(f"the weights are of another model, which differs in {odd!r}: use those of this one")
 
 
-def _exported(model: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+def _exported(
+    model: nn.Module, inputs: tuple[Tensor, ...] | dict[str, Tensor]
+) -> torch.export.ExportedProgram:
     """A program for any number of samples or, where the model does not allow that, a sentence."""
-    shapes = tuple({0: torch.export.Dim.AUTO} for _ in inputs)
+    some = {0: torch.export.Dim.AUTO}
     try:
         with torch.no_grad():
-            return torch.export.export(model, inputs, dynamic_shapes=shapes)
+            if isinstance(inputs, dict):
+                named = dict.fromkeys(inputs, some)
+                return torch.export.export(model, (), inputs, dynamic_shapes=named)
+            return torch.export.export(model, inputs, dynamic_shapes=tuple(some for _ in inputs))
     except Exception as error:  # whatever torch can't trace in a user's model
         raise RunError(
             f"the model can't be exported as a program ({told(error)}): export its weights as safetensors"
@@ -156,9 +185,10 @@ def _test_set(study: Study) -> Sequence[Batch]:
 
 
 def _batches(study: Study, inputs: Sequence[NDArray[Any]]) -> list[Batch]:
-    shapes = ",".join("x".join(map(str, one.shape[1:])) for one in inputs)
+    names = study.data.names if study.data.names and len(study.data.names) == len(inputs) else None
+    shapes = input_text([one.shape[1:] for one in inputs], names)
     count = len(inputs[0]) if inputs else 0
-    if shapes != study.data.input or not count or any(len(one) != count for one in inputs):
+    if not study.data.takes(shapes) or not count or any(len(one) != count for one in inputs):
         raise DataError(
             f"the inputs are {count} samples of {shapes}, but must be one or more of {study.data.input}, the "
             "samples first"
@@ -178,10 +208,10 @@ def _slice(tensors: Sequence[Tensor], start: int) -> Batch:
     return Batch(inputs, torch.zeros(len(inputs[0])))
 
 
-def _output(model: nn.Module, batch: Batch) -> NDArray[Any]:
+def _output(model: nn.Module, called: Any) -> NDArray[Any]:
     try:
         with RandomStream(0, 0):
-            output = model(*batch.inputs)
+            output = call(model, called)
     except CutwaterError:
         raise
     except Exception as error:  # whatever a user's model does

@@ -2,7 +2,7 @@
 
 An aggregator is a pure function taken apart: global weights and its own memory go in, updates are added one
 by one, in any order, and new weights and a new memory come out. The memory is tensors by name, so that a
-checkpoint holds it and a resumed run goes on to the same bits.
+checkpoint holds it and a resumed run goes on to the same bits. Those that tolerate liars are in ``tolerant``.
 """
 
 import math
@@ -15,9 +15,12 @@ from torch import Tensor
 
 from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
+from cutwater.federate.aggregator_options import check_above_0, check_fraction
 from cutwater.federate.executor import Update
+from cutwater.federate.tolerant import ClippedMean, CoordinateMedian, TrimmedMean, never_learning
 from cutwater.model.traffic import Traffic
-from cutwater.train.aggregate import Average, BadUpdate
+from cutwater.train.aggregate import Average
+from cutwater.train.expected import BadUpdate
 from cutwater.train.session import State
 
 __all__ = ["AGGREGATORS", "Aggregator", "BadUpdate", "Collection", "find_aggregator"]
@@ -53,7 +56,7 @@ class WeightedAverage:
 
     def collect(self, weights: State, memory: State, model: Traffic) -> Collection:
         """An empty average."""
-        return _Averaging(Average(weights, _with_aliases(model.fixed, model)))
+        return _Averaging(Average(weights, never_learning(model)))
 
 
 class _Averaging:
@@ -92,6 +95,14 @@ class _ServerOptimizer:
 class _Stepping:
     def __init__(self, optimizer: _ServerOptimizer, weights: State, memory: State, model: Traffic) -> None:
         self._optimizer, self._weights, self._memory, self._model = optimizer, weights, memory, model
+        for name in model.learned:
+            for moment in optimizer.MOMENTS:
+                held = memory.get(f"{moment}.{name}")
+                if held is not None and held.shape != weights[name].shape:
+                    raise RunError(
+                        f"what the aggregator remembers of {name!r} has the shape {list(held.shape)}, but "
+                        f"must have {list(weights[name].shape)}: go on from this run's own checkpoint"
+                    )
         self._averaging = WeightedAverage().collect(weights, {}, model)
 
     def add(self, update: Update) -> None:
@@ -99,7 +110,7 @@ class _Stepping:
 
     def result(self) -> tuple[State, State]:
         averaged, _ = self._averaging.result()
-        number = int(self._memory.get("steps", torch.zeros(()))) + 1
+        number = int(self._memory.get("steps", torch.zeros(())).sum()) + 1
         weights, memory = dict(averaged), {"steps": torch.tensor(number)}
         for name in self._model.learned:
             before, average = self._weights[name].detach().cpu(), averaged[name]
@@ -125,8 +136,8 @@ class FedAvgM(_ServerOptimizer):
     MOMENTS = ("m",)
 
     def __post_init__(self) -> None:
-        _check_above_0(self, "lr")
-        _check_fraction(self, "momentum")
+        check_above_0(self, "lr")
+        check_fraction(self, "momentum")
 
     def step(self, delta: Tensor, moments: tuple[Tensor, ...], number: int) -> tuple[Tensor, ...]:
         """See :class:`FedAvgM`."""
@@ -151,8 +162,8 @@ class FedAdam(_ServerOptimizer):
     MOMENTS = ("m", "v")
 
     def __post_init__(self) -> None:
-        _check_above_0(self, "lr", "tau")
-        _check_fraction(self, "beta_1", "beta_2")
+        check_above_0(self, "lr", "tau")
+        check_fraction(self, "beta_1", "beta_2")
 
     def step(self, delta: Tensor, moments: tuple[Tensor, ...], number: int) -> tuple[Tensor, ...]:
         """See :class:`FedAdam`."""
@@ -166,6 +177,9 @@ AGGREGATORS: Mapping[str, Callable[..., Aggregator]] = {
     "average": WeightedAverage,
     "fedavgm": FedAvgM,
     "fedadam": FedAdam,
+    "median": CoordinateMedian,
+    "trimmed": TrimmedMean,
+    "clipped": ClippedMean,
 }
 """Aggregators by name, as ``aggregator`` in [train] says them."""
 
@@ -194,24 +208,3 @@ def find_aggregator(name: str, options: Mapping[str, object]) -> Aggregator:
     except Exception as error:  # whatever a user's class makes of its options
         raise RunError(f"aggregator {name!r} can't be made with {dict(options)} ({told(error)})") from error
     return made
-
-
-def _with_aliases(names: Mapping[str, int], model: Traffic) -> set[str]:
-    return {*names, *(second for second, first in model.aliases.items() if first in names)}
-
-
-def _check_above_0(owner: object, *names: str) -> None:
-    for name in names:
-        _check(owner, name, lambda value: 0 < value < math.inf, "a number above 0")
-
-
-def _check_fraction(owner: object, *names: str) -> None:
-    for name in names:
-        _check(owner, name, lambda value: 0 <= value < 1, "at least 0 and below 1")
-
-
-def _check(owner: object, name: str, good: Callable[[float], bool], allowed: str) -> None:
-    value = getattr(owner, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not good(value):
-        kind = type(owner).__name__.lower()
-        raise RunError(f"aggregator {kind!r} has {name} = {value!r}, but it must be {allowed}")

@@ -13,8 +13,9 @@ from cutwater.base.errors import PlanError
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Lost, Orders, Trainer, Update
 from cutwater.federate.record import ClientRound
-from cutwater.federate.round import Outcome, below_quorum, plan_round, under
+from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, under
 from cutwater.federate.study import Study
+from cutwater.plan.fleet import Held
 from cutwater.plan.latency import session_phases
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan
@@ -37,7 +38,7 @@ class VirtualClock:
     def carry_out(self, orders: Orders) -> Iterator[Arrival]:
         """See :class:`cutwater.federate.executor.Executor`."""
         study = self._study
-        holds = {task.client: task.holds for task in orders.tasks}
+        holds = {task.client: Held(task.holds, task.holds_last) for task in orders.tasks}
         outcome = by_the_clock(study, orders.round, orders.plan, holds)
         self._elapsed = outcome.seconds
         parts = {part.name: part for part in outcome.parts}
@@ -76,7 +77,7 @@ def clock_only(study: Study, last: int) -> Iterator[Outcome]:
     Selection, plans, conditions and estimates do not depend on what is learned, so this is exactly the clock
     of a run: what another planner would have taken is known without another training.
     """
-    estimates, holds = Estimates.of(study.conditions), dict[str, int]()
+    estimates, holds = Estimates.of(study.conditions), dict[str, Held]()
     for number in range(1, last + 1):
         plan = plan_round(study, number, study.select(number), estimates, holds)
         outcome = by_the_clock(study, number, plan, holds)
@@ -84,15 +85,26 @@ def clock_only(study: Study, last: int) -> Iterator[Outcome]:
         done = [part for part in outcome.parts if part.outcome == "done"]
         seen = [study.client(part.name) for part in done]
         estimates = estimates.after((client, study.truth.true(client, number)) for client in seen)
-        holds |= {part.name: max(part.cut, holds.get(part.name, 0)) for part in done}
+        layers = len(study.model)
+        kept = {part.name: Held.after(part.cut, part.second_cut, layers) for part in done}
+        holds = held_after(holds, kept)
 
 
-def by_the_clock(study: Study, number: int, plan: Plan, holds: Mapping[str, int]) -> Outcome:
+def by_the_clock(study: Study, number: int, plan: Plan, holds: Mapping[str, Held]) -> Outcome:
     """A planned round as the clock shows it."""
     clients = [study.client(name) for name in plan.names]
     true = [study.truth.true(client, number) for client in clients]
     lost_at = {name: study.truth.lost_at(name, number) for name in plan.names}
-    return play(number, plan, study.problem(under(clients, true, holds)), lost_at, study.train)
+    truth = _paced(study.problem(under(clients, true, holds)), plan)
+    return play(number, plan, truth, lost_at, study.train)
+
+
+def _paced(truth: Problem, plan: Plan) -> Problem:
+    """What is true of the clients whose links are shared: nobody is sent more than it was promised."""
+    if plan.rates is None:
+        return truth
+    fleet, (up, down) = truth.fleet, plan.rates
+    return truth.at_rates(np.minimum(fleet.up, up), np.minimum(fleet.down, down))
 
 
 def play(
@@ -105,7 +117,7 @@ def play(
     finishes after them counts as late.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        actual = session_phases(truth, plan.cuts, plan.shares, wires=plan.wires)
+        actual = session_phases(truth, plan.places, plan.shares, wires=plan.wires)
     seconds = np.asarray(actual.total, dtype=np.float64)
     if not np.isfinite(seconds).all():
         endless = plan.names[int(np.argmin(np.isfinite(seconds)))]

@@ -18,6 +18,8 @@ _VOTES = 3
 """The scenario's word and two observations: the middle one of three is believed, whichever is odd."""
 _LARGEST_STEP = math.log(3.0)
 """A robust average takes one round for at most a threefold change."""
+_LARGEST_FIRST = math.log(10.0)
+"""And at first, when the scenario may well be wrong, for at most a tenfold one."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Estimate:
 
     value: float
     votes: tuple[float, ...] = ()
-    """The first of what was said and seen of it; none when it is settled."""
+    """The first of what was said and seen of it, or the last, as long as more than a tenfold change is
+    called for; none when it is settled."""
 
     @classmethod
     def said(cls, value: float) -> "Estimate":
@@ -47,7 +50,11 @@ class Estimate:
         if not self.votes:
             return Estimate(robust_average(self.value, observed, smoothing))
         votes = (*self.votes, observed)
-        return Estimate(_middle(votes), votes if len(votes) < _VOTES else ())
+        middle = _middle(votes)
+        step = math.log(middle) - math.log(self.value)
+        if abs(step) > _LARGEST_FIRST * (1 + 1e-9):
+            return Estimate(self.value * math.exp(math.copysign(_LARGEST_FIRST, step)), votes[1 - _VOTES :])
+        return Estimate(middle, votes if len(votes) < _VOTES else ())
 
 
 def _middle(votes: tuple[float, ...]) -> float:

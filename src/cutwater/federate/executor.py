@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cutwater.federate.conditions import Condition
-from cutwater.federate.measured import Measured
+from cutwater.federate.measured import Measured, Replanned
 from cutwater.plan.latency import NOTHING, Phases
 from cutwater.plan.value import Plan
 from cutwater.train.scores import Score
@@ -70,8 +70,8 @@ class Lost:
     """Whether the device lacks weights that it was believed to hold."""
 
 
-Arrival = Update | Lost
-"""What comes of a task."""
+Arrival = Update | Lost | Replanned
+"""What comes of a task, or shares that changed meanwhile."""
 
 
 class Executor(Protocol):

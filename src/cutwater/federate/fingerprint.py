@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from cutwater.data.samples import ArraySamples, Samples
 from cutwater.model.randomness import drawn_from
-from cutwater.plan.fleet import SETS
+from cutwater.plan.fleet import FEW, SETS
+from cutwater.scenario.judging import JudgeSettings
 from cutwater.train.aggregate import weights_sha256
 
 if TYPE_CHECKING:
@@ -38,30 +39,39 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 def digests(study: "Study") -> dict[str, str]:
     """The digest of each part, by name."""
     train = {each.name: described(getattr(study.train, each.name)) for each in fields(study.train)}
+    if study.train.selection == "random":
+        del train["selection"]  # as it was before there were others
     if study.train.schedule in ("cosine", "linear"):
         train["horizon"] = study.train.horizon or study.train.rounds
     else:
         train.pop("horizon")
+    train["loss"] = study.train.loss or "cross_entropy"  # which it is, `loss` below says
     # None of these changes what a round computes.
     for name in ("rounds", "evaluate_every", "metrics", "keep_best", "patience"):
         del train[name]
     # Of a trace it matters what it says, not where it is.
-    trace = study.truth.trace
+    trace, usual = study.truth.trace, asdict(JudgeSettings())
     conditions = {**asdict(study.conditions), "trace": trace and asdict(trace)}
     sections = {
         "train": train,
-        "session": asdict(study.session),
+        "session": {key: value for key, value in asdict(study.session).items() if value != "go"},
         "wire": asdict(study.wires),
-        "server": asdict(study.server),
+        # Memory says who is let in, as a deadline of the network does, and not what is computed.
+        "server": {"compute": study.server.compute},
         "conditions": conditions,
+        # Rules that nobody set are left out, so that runs from before there were any go on.
+        "judge": {key: value for key, value in asdict(study.judge).items() if value != usual[key]},
     }
+    if study.band.shared:
+        sections["band"] = {name: str(rate) for name, rate in asdict(study.band).items()}
     fleet = {f.name: getattr(study.fleet, f.name) for f in fields(study.fleet)}
     held = study.partition
     parts = {
         **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
         "planner": [study.planner, dict(study.planner_options)],
-        "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name not in SETS},
+        "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name not in FEW},
         **{name: {str(k): sorted(some) for k, some in getattr(study.fleet, name).items()} for name in SETS},
+        **({"who keeps labels": study.fleet.labels} if study.fleet.labels else {}),
         "data": [study.data.name, study.data.input, study.data.classes, held.method, held.local_test],
         "labels": _digest(study.data.train.labels),
         "inputs": _inputs(study.data.train),

@@ -10,6 +10,7 @@ from cutwater.base.schema import read
 from cutwater.base.speech import from_a_file
 from cutwater.data.download import Say, quiet
 from cutwater.scenario.file import Scenario
+from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _study_of(
     from cutwater.federate.conditions import check_trace
     from cutwater.federate.study import Study
     from cutwater.model import zoo
-    from cutwater.train.lookup import find_device, find_optimizer, named_loss
+    from cutwater.train.lookup import check_loss_name, find_device, find_optimizer
     from cutwater.train.metrics import find_metrics
 
     if scenario.model is None:
@@ -51,7 +52,8 @@ def _study_of(
     # What can be refused at once is refused before data is loaded and a profile counted.
     find_device(train.device)
     find_optimizer(train)
-    named_loss(train.loss)
+    if train.loss is not None:
+        check_loss_name(train.loss)
     find_metrics(train.metrics)
     conditions = condition_settings(scenario)
     if conditions.trace is not None:
@@ -73,10 +75,12 @@ def _study_of(
         train=train,
         share_out=share_out,
         conditions=conditions,
+        judge=read(JudgeSettings, scenario.sections.get("judge", {})),
         profile=scenario.profile,
         planner=planner,
         planner_options=planner_options,
         wires=scenario.wires,
+        band=scenario.band,
     )
     return replace(study, source=scenario.source)
 

@@ -11,15 +11,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cutwater.federate.aggregators import BadUpdate, Collection
+from cutwater.federate.aggregators import BadUpdate
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
-from cutwater.federate.measured import RoundMeasured
+from cutwater.federate.judge import Judged, Refused, judge_of
+from cutwater.federate.measured import Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, Record
-from cutwater.federate.round import Outcome, below_quorum, plan_round, unplanned
+from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, unplanned
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested, best_so_far, out_of_patience
 from cutwater.federate.told_scores import Best
+from cutwater.plan.fleet import Held
+from cutwater.plan.latency import Phases
 from cutwater.plan.value import Plan
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import State
@@ -38,8 +41,8 @@ class Progress:
     memory: State = field(repr=False)
     """What the aggregator remembers from round to round; nothing, for an average."""
     estimates: Estimates
-    holds: Mapping[str, int] = field(default_factory=dict)
-    """Of how many layers each client holds the weights that do not learn; of none where it is not told."""
+    holds: Mapping[str, Held] = field(default_factory=dict)
+    """Of which layers each client holds the weights that do not learn; of none where it is not told."""
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
     best: Best | None = None
@@ -149,18 +152,27 @@ def play_round(
     began, number = clock(), before.round + 1
     names = study.select(number)
     absent = executor.absent(names)
+    enrolled = clock() - began
     here = [name for name in names if name not in absent]
     # A round that nobody is there for is planned, too, for the record.
     plan = plan_round(study, number, here or names, before.estimates, before.holds)
     collected = _Collected(lost={name: Lost(name, reason) for name, reason in absent.items()})
     wanted = min(study.train.clients_per_round or len(names), len(names))
-    collection = study.aggregator.collect(before.weights, before.memory, study.traffic)
+    collection = judge_of(
+        study.judge,
+        study.aggregator.collect(before.weights, before.memory, study.traffic),
+        before.weights,
+        study.traffic,
+        study.part_sizes,
+    )
     if here:
         tasks = study.tasks(number, plan, before.holds)
         orders = Orders(number, plan, tasks, before.weights, wanted, study.train.deadline)
         _collect(executor, orders, collection, collected, skip_bad_updates)
     outcome = _outcome(study, number, names, plan, collected, wanted, executor)
     weights, memory = (before.weights, before.memory) if outcome.failed else collection.result()
+    # A round is over when its aggregate is there: what is tested and written after that is no part of it.
+    elapsed = executor.elapsed()
     tested = number % study.train.evaluate_every == 0 or number == last
     scored = Tested.of(study, executor.evaluate(weights)) if tested else Tested()
     seen = ((study.client(name), update.condition) for name, update in collected.updates.items())
@@ -169,12 +181,12 @@ def play_round(
         weights=weights,
         memory=memory,
         estimates=before.estimates.after(seen),
-        holds=_holds(before.holds, collected),
+        holds=_holds(before.holds, collected, len(study.model)),
         virtual_seconds=before.virtual_seconds + outcome.seconds,
         wall_seconds=before.wall_seconds + clock() - began,
         best=best_so_far(study.train.goal, before.best, number, scored),
     )
-    measured = _measured(number, outcome, collected, executor)
+    measured = _measured(number, outcome, collected, elapsed, enrolled)
     stopped = out_of_patience(study, after.best) if number < last else None
     return Round(after, outcome, _record(after, outcome, scored, collected, stopped), measured)
 
@@ -186,29 +198,44 @@ class _Collected:
     updates: dict[str, Update] = field(default_factory=dict)
     """Those that count, by client, without their weights."""
     lost: dict[str, Lost] = field(default_factory=dict)
+    replanned: list[Replanned] = field(default_factory=list)
 
 
 def _collect(
-    executor: Executor, orders: Orders, collection: Collection, collected: _Collected, skip: bool
+    executor: Executor, orders: Orders, collection: Judged, collected: _Collected, skip: bool
 ) -> None:
     """Phases 2 to 4: hand out, collect until enough or the time is up, and judge what comes."""
+    refused: list[BadUpdate] = []
+
+    def refuse(error: BadUpdate, took: Phases[float]) -> None:
+        # What breaks a rule of [judge] is left out wherever it was computed, so that the bits are the same.
+        if not skip and not isinstance(error, Refused):
+            raise error
+        refused.append(error)
+        collected.lost[error.client] = Lost(error.client, str(error), took)
+
     with closing(_arrivals(executor, orders)) as arrivals:
         for arrival in arrivals:
             if isinstance(arrival, Lost):
                 collected.lost[arrival.client] = arrival
                 continue
+            if isinstance(arrival, Replanned):
+                collected.replanned.append(arrival)
+                continue
             name = arrival.task.client
             try:
                 collection.add(arrival)
             except BadUpdate as error:
-                if not skip:
-                    raise
-                collected.lost[name] = Lost(name, str(error), arrival.took)
+                refuse(error, arrival.took)
                 continue
             collected.updates[name] = arrival.without_weights()
             del arrival
             if len(collected.updates) == orders.wanted:
                 break
+    for bad in collection.settle():
+        refuse(bad, collected.updates.pop(bad.client).took)
+    if refused and not skip and not collected.updates:
+        raise refused[0]  # nobody lies here: it is the settings
     waited = executor.elapsed()
     for name in orders.plan.names:
         if name not in collected.updates:
@@ -253,11 +280,12 @@ def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientR
     )
 
 
-def _holds(before: Mapping[str, int], collected: _Collected) -> dict[str, int]:
+def _holds(before: Mapping[str, Held], collected: _Collected, layers: int) -> dict[str, Held]:
     """Who has which fixed weights after a round: those who were sent them, until they have lost them."""
     known = {name: held for name, held in before.items() if not _forgot(collected.lost.get(name))}
-    kept = {name: update.task.cut for name, update in collected.updates.items() if update.kept}
-    return known | {name: max(known.get(name, 0), cut) for name, cut in kept.items()}
+    tasks = [update.task for update in collected.updates.values() if update.kept]
+    kept = {task.client: Held.after(task.cut, task.second_cut, layers) for task in tasks}
+    return held_after(known, kept)
 
 
 def _forgot(lost: Lost | None) -> bool:
@@ -265,11 +293,14 @@ def _forgot(lost: Lost | None) -> bool:
 
 
 def _measured(
-    number: int, outcome: Outcome, collected: _Collected, executor: Executor
+    number: int, outcome: Outcome, collected: _Collected, elapsed: float, enrolled: float
 ) -> RoundMeasured | None:
     updates = [collected.updates[part.name] for part in outcome.parts if part.name in collected.updates]
     found = tuple(update.measured for update in updates if update.measured is not None)
-    return RoundMeasured(number, executor.elapsed(), found) if found else None
+    changes = tuple(collected.replanned)
+    if not (found or changes):
+        return None
+    return RoundMeasured(number, elapsed, found, enrolled, changes)
 
 
 def _record(

@@ -1,11 +1,12 @@
 """What a round took by real stopwatches, beyond its phases: messages, bytes, shares as delivered."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document
-from cutwater.base.kinds import HUGE, Flag, ForeignText, Many, Number, Whole
+from cutwater.base.kinds import HUGE, Flag, ForeignText, Many, Named, Number, Whole
 from cutwater.base.schema import Nested, described, table
 from cutwater.plan.latency import SECONDS
 
@@ -27,7 +28,9 @@ class Measured:
     wall_seconds: Annotated[float, SECONDS, "from sending the order to having the reply"]
     session_seconds: Annotated[float, SECONDS, "the session itself, as the client measured it"]
     message_seconds: Annotated[
-        float, SECONDS, "the rest: Flower's messages, starting the app, building the model"
+        float,
+        SECONDS,
+        "the rest: the model's way there and back; by message, Flower's polling and a new process, too",
     ]
     setup_seconds: Annotated[float, SECONDS, "of that, what the app itself took to get ready"]
     bytes_up: Annotated[int, COUNT, "what crossed its link"]
@@ -44,12 +47,36 @@ class Measured:
     delivered_part: Annotated[
         float | None, AMOUNT, "what the session got of it: more than promised where others left theirs unused"
     ] = None
+    promised_rate_up: Annotated[
+        float | None, AMOUNT, "what the plan gives it of the uplink, in bits per second; null if not shared"
+    ] = None
+    delivered_rate_up: Annotated[
+        float | None,
+        AMOUNT,
+        "as it arrived at the server while parts were on their way; null where none took more than a frame",
+    ] = None
+    promised_rate_down: Annotated[float | None, AMOUNT, "the same of the downlink"] = None
+    delivered_rate_down: Annotated[float | None, AMOUNT, "as the server sent it"] = None
     model_timed: Annotated[
         bool, Flag(), "whether the model's transfer was timed; if not, its seconds are those of the plan"
     ] = True
     emulated: Annotated[
         bool, Flag(), "whether device and link were slowed down to what the scenario says of them"
     ] = False
+
+
+@described("a change of shares", FileFormatError, open=True)
+@dataclass(frozen=True)
+class Replanned:
+    """The server's shares, planned anew while a round ran."""
+
+    at_seconds: Annotated[float, SECONDS, "when, from the round's orders"]
+    why: Annotated[str, ForeignText(), "who was lost, late or slower than believed"]
+    kept_seconds: Annotated[
+        float, SECONDS, "when the sessions that are left would have been done with the shares they had"
+    ]
+    planned_seconds: Annotated[float, SECONDS, "when they should be done with the new ones"]
+    shares: Annotated[Mapping[str, float], Named(AMOUNT), "the new f_k^S in FLOPS, by client"]
 
 
 @described("what was measured of the round", FileFormatError, open=True)
@@ -59,9 +86,26 @@ class RoundMeasured:
 
     round: Annotated[int, COUNT, "which it is"]
     wall_seconds: Annotated[
-        float, SECONDS, "of the whole round, as a clock on the wall shows it, messages included"
+        float, SECONDS, "from its orders to its aggregate, as a clock on the wall shows it"
     ]
     clients: Annotated[tuple[Measured, ...], Many(Nested(Measured)), "those whose updates count, see below"]
+    enrolment_seconds: Annotated[
+        float, SECONDS, "before that, until the nodes were known, had their leases and had the model built"
+    ] = 0.0
+    replanned: Annotated[
+        tuple[Replanned, ...],
+        Many(Nested(Replanned)),
+        "shares that were planned anew while it ran, see below",
+    ] = ()
+    promised_flops: Annotated[
+        float | None,
+        AMOUNT,
+        "FLOPs that the run's part of a server which several runs share entitled it to, of all that the "
+        "server did while the run had work for it; null where it has the server to itself",
+    ] = None
+    delivered_flops: Annotated[
+        float | None, AMOUNT, "what it got: more than promised where others left theirs unused"
+    ] = None
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document."""

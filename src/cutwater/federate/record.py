@@ -13,7 +13,7 @@ from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document
 from cutwater.base.kinds import HUGE, ForeignText, Many, Named, Number, Whole
 from cutwater.base.schema import Nested, described, table
-from cutwater.federate.measured import AMOUNT, COUNT, Measured
+from cutwater.federate.measured import AMOUNT, COUNT, Measured, Replanned
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.plan.latency import SECONDS, Phases
 from cutwater.plan.value import ClientPlan
@@ -139,6 +139,9 @@ class ClientRound:
         "FLOPs over the seconds that the session asked for them; null where it is not measured",
     ]
     mode: Annotated[str, _TEXT, "`fedavg` or `split`, as in the plan"]
+    second_cut: Annotated[
+        int, Whole(0, 100_000), "of the plan: layers after it stayed on the client; 0 without a tail"
+    ] = 0
     schedule: Annotated[str, _TEXT, "how the parts of its split steps crossed the cut"] = "in turn"
     up: Annotated[str, _TEXT, "the codec of its smashed data"] = "fp32"
     down: Annotated[str, _TEXT, "the codec of its gradients"] = "fp32"
@@ -176,6 +179,7 @@ class ClientRound:
         return cls(
             name=plan.name,
             cut=plan.cut,
+            second_cut=plan.second_cut,
             share=plan.share,
             delivered_share=delivered_share,
             mode=plan.mode,
@@ -214,7 +218,15 @@ class KeptRound:
         tuple[ClientRound, ...], Many(Nested(ClientRound)), "all that were selected, see below"
     ] = ()
     wall_seconds: float | None = None
-    """From handing out the orders to the last update that counts, messages included, where measured."""
+    """From handing out the orders to the aggregate, where measured."""
+    enrolment_seconds: float | None = None
+    """What it took before that until all nodes were there."""
+    replanned: tuple[Replanned, ...] = ()
+    """Shares that were planned anew while it ran."""
+    promised_flops: float | None = None
+    """What the run's part of a server that several runs share entitled it to while it had work."""
+    delivered_flops: float | None = None
+    """What it got of that."""
     notes: tuple[str, ...] = ()
     """What is damaged."""
 
@@ -222,6 +234,11 @@ class KeptRound:
     def deviation(self) -> float | None:
         """How far the round was from its plan; None for one that failed."""
         return None if self.failed else deviation(self.planned_seconds, self.actual_seconds)
+
+    @property
+    def of_prediction(self) -> float | None:
+        """The seconds on the wall as a multiple of the planned ones; None where they were not measured."""
+        return None if self.wall_seconds is None else ratio(self.wall_seconds, self.planned_seconds)
 
     @property
     def emulated(self) -> bool:

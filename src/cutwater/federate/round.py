@@ -8,7 +8,7 @@ from cutwater.federate.conditions import Condition
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.record import ClientRound, KeptRound
 from cutwater.federate.study import Study
-from cutwater.plan.fleet import Client
+from cutwater.plan.fleet import Client, Held
 from cutwater.plan.latency import NOTHING
 from cutwater.plan.planners import solve_by
 from cutwater.plan.session import Wire
@@ -21,6 +21,11 @@ def unplanned(name: str, layers: int) -> ClientPlan:
     return ClientPlan(
         name, layers, 0.0, wire.schedule, wire.up, wire.down, "fedavg", 0.0, NOTHING, 0.0, 0.0, None
     )
+
+
+def held_after(before: Mapping[str, Held], kept: Mapping[str, Held]) -> dict[str, Held]:
+    """Which fixed weights clients have, after some have kept those of another session."""
+    return {**before, **{name: held.joined(before.get(name, Held())) for name, held in kept.items()}}
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,11 @@ class Outcome:
 
 
 def plan_round(
-    study: Study, number: int, names: Sequence[str], estimates: Estimates, holds: Mapping[str, int]
+    study: Study, number: int, names: Sequence[str], estimates: Estimates, holds: Mapping[str, Held]
 ) -> Plan:
     """Phase 1: cuts and shares of these clients, on what is believed of them in this round.
 
-    ``holds`` says of how many layers they have the weights that do not learn.
+    ``holds`` says of which layers they have the weights that do not learn.
     """
     clients = [study.client(name) for name in names]
     believed = [estimates.in_round(study.truth, client, number) for client in clients]
@@ -81,9 +86,10 @@ def plan_round(
 
 
 def under(
-    clients: Sequence[Client], conditions: Sequence[Condition], holds: Mapping[str, int]
+    clients: Sequence[Client], conditions: Sequence[Condition], holds: Mapping[str, Held]
 ) -> list[Client]:
     """The same clients with the compute and rates of a round, and with the fixed weights they hold."""
+    held = [client.held.joined(holds.get(client.name, Held())) for client in clients]
     return [
         replace(
             client,
@@ -92,9 +98,10 @@ def under(
             up=now.up,
             down=now.down,
             rtt=now.rtt,
-            holds=max(client.holds, holds.get(client.name, 0)),
+            holds=has.first,
+            holds_last=has.last,
         )
-        for client, now in zip(clients, conditions, strict=True)
+        for client, now, has in zip(clients, conditions, held, strict=True)
     ]
 
 

@@ -20,12 +20,17 @@ def select(
     """
     if count is None:
         return tuple(clients)
-    if not 1 <= count <= len(clients):
-        raise ScenarioError(
-            f"clients_per_round is {count}, but the scenario has {len(clients)} clients; "
-            f"use a number between 1 and {len(clients)}"
-        )
-    # The product is cleaned of rounding errors first: 10 × 1.1 must select 11, not 12.
-    wanted = min(len(clients), math.ceil(round(count * (1 + over_selection), 6)))
+    wanted = how_many(len(clients), count, over_selection)
     chosen = stream(seed, "selection", round_).permutation(len(clients))[:wanted]
     return tuple(clients[position] for position in sorted(chosen))
+
+
+def how_many(clients: int, count: int, over_selection: float) -> int:
+    """How many of so many clients a round begins with that wants ``count``."""
+    if not 1 <= count <= clients:
+        raise ScenarioError(
+            f"clients_per_round is {count}, but the scenario has {clients} clients; "
+            f"use a number between 1 and {clients}"
+        )
+    # The product is cleaned of rounding errors first: 10 × 1.1 must select 11, not 12.
+    return min(clients, math.ceil(round(count * (1 + over_selection), 6)))

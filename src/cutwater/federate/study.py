@@ -1,8 +1,9 @@
 """Everything a run needs, as one value: model, data, clients, server, session and settings."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,33 +15,40 @@ from cutwater.base.errors import RunError
 from cutwater.base.speech import by_file
 from cutwater.data.batches import batch_sizes, batches, check_session
 from cutwater.data.partition import Partition
+from cutwater.data.read_ahead import read_ahead
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
 from cutwater.data.test_batches import TestBatches
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
 from cutwater.federate.fingerprint import digests, text_digest
-from cutwater.federate.selection import select
+from cutwater.federate.named_inputs import fitted, in_order
+from cutwater.federate.selection import how_many, select
 from cutwater.model.discover.layered import layered
 from cutwater.model.layers import Layered
-from cutwater.model.randomness import derive_seed, drawn_from
+from cutwater.model.randomness import derive_seed, drawn_from, draws
 from cutwater.model.traffic import Traffic, traffic
-from cutwater.plan.fleet import Client, Fleet
+from cutwater.plan.fastest import fastest
+from cutwater.plan.fleet import Client, Fleet, Held
 from cutwater.plan.planners import planner_for
-from cutwater.plan.problem import Problem, Server
-from cutwater.plan.session import Session, Wires
+from cutwater.plan.problem import Band, Problem, Server
+from cutwater.plan.session import Session, Wires, part_sizes
 from cutwater.plan.value import Plan
 from cutwater.profile.count import profile_layered
 from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
+from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 from cutwater.train.lookup import (
     check_goal,
     check_loss_is_fixed,
+    check_loss_name,
     find_device,
+    find_loss,
     find_optimizer,
-    named_loss,
     try_loss,
+    two_samples,
 )
+from cutwater.train.manner import Clip, Manner
 from cutwater.train.metrics import Metric, find_metrics, placed
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import Loss
@@ -65,9 +73,11 @@ class Study:
     conditions: ConditionSettings
     loss: Loss
     aggregator: Aggregator = field(default_factory=WeightedAverage)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
     planner: str = "exact"
     planner_options: Mapping[str, Any] = field(default_factory=dict)
     wires: Wires = field(default_factory=Wires)
+    band: Band = field(default_factory=Band)
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
     scores_local_tests: bool = True
@@ -89,10 +99,12 @@ class Study:
         conditions: ConditionSettings | None = None,
         loss: Loss | None = None,
         aggregator: Aggregator | None = None,
+        judge: JudgeSettings | None = None,
         profile: Profile | None = None,
         planner: str = "exact",
         planner_options: Mapping[str, Any] | None = None,
         wires: Wires | None = None,
+        band: Band | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> "Study":
         """A study of a user's own model, data and loss.
@@ -100,8 +112,9 @@ class Study:
         ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
         of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
         ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of
-        those by name will do; ``profile`` says what each cut costs (by default counted exactly); ``wires``
-        how smashed data and gradients may cross a cut (by default as they are).
+        those by name will do; ``judge`` says what an update may be before it counts; ``profile`` says what
+        each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a cut
+        (by default as they are); ``band`` which lines all clients share.
         """
         train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
         planner_for(planner, planner_options or {})
@@ -113,13 +126,21 @@ class Study:
         partition = _partition(share_out, data, fleet, train.seed)
         trained = partition.train_sizes
         _check_sessions(fleet, trained, session)
-        wanted = loss if loss is not None else named_loss(train.loss)
-        check_loss_is_fixed(wanted)
+        _check_clipping(fleet, session, train)
+        if loss is not None:
+            check_loss_is_fixed(loss)
+        elif train.loss is not None:
+            check_loss_name(train.loss)
         find_optimizer(train)
         measured = placed(find_metrics(train.metrics, metrics), train.device)
         chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
+        module = model.module if isinstance(model, Layered) else model
+        data = fitted(data, module)
         cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        data = in_order(data, cut)
         _check_state(cut.module)
+        wanted = loss if loss is not None else find_loss(train.loss, cut, data, device)
+        check_loss_is_fixed(wanted)
         classes = try_loss(cut, data, wanted, device, measured)
         check_goal(train, measured, data, classes)
         cut.restart()  # from here on its buffers are known as they came
@@ -136,9 +157,11 @@ class Study:
             conditions=conditions or ConditionSettings(),
             loss=wanted,
             aggregator=chosen,
+            judge=judge or JudgeSettings(),
             planner=planner,
             planner_options=planner_options or {},
             wires=wires or Wires(),
+            band=band or Band(),
             metrics=measured,
         )
         if len(study.profile) != len(cut):
@@ -150,6 +173,8 @@ class Study:
     def select(self, number: int) -> tuple[str, ...]:
         """Who takes part in a round, in the fleet's order."""
         train = self.train
+        if train.selection == "fastest" and train.clients_per_round is not None:
+            return self._fastest
         return select(
             self.fleet.names,
             train.clients_per_round,
@@ -158,18 +183,33 @@ class Study:
             over_selection=train.over_selection,
         )
 
+    @cached_property
+    def _fastest(self) -> tuple[str, ...]:
+        """The clients whose round together is the shortest, as the scenario describes them.
+
+        They are the same in every round: others never take part, and the model is biased towards the data
+        of these.
+        """
+        wanted = how_many(
+            len(self.fleet), self.train.clients_per_round or len(self.fleet), self.train.over_selection
+        )
+        return tuple(self.fleet.names[k] for k in fastest(self.problem(self.fleet), wanted))
+
     def client(self, name: str) -> Client:
         """A client of the fleet by its name."""
         return self.fleet[self._index[name]]
 
     def problem(self, clients: Sequence[Client]) -> Problem:
         """The planning problem of some clients of the fleet."""
-        return Problem(self.profile, clients, self.server, self.session, self.wires)
+        return Problem(self.priced, clients, self.server, self.session, self.wires, self.band)
 
-    def tasks(self, number: int, plan: Plan, holds: Mapping[str, int] | None = None) -> tuple[Task, ...]:
+    def tasks(self, number: int, plan: Plan, holds: Mapping[str, Held] | None = None) -> tuple[Task, ...]:
         """What the clients of a planned round train, in the plan's order."""
-        held, lr = holds or {}, self.train.learning_rate(number)
+        by_round = self.train.schedule_by == "round"
+        held = {name: self.client(name).held.joined((holds or {}).get(name, Held())) for name in plan.names}
+        lr = self.train.learning_rate(number) if by_round else self.train.lr
         ways = [plan.options[place] for place in plan.wires.tolist()]
+        rates, once = self._rates(plan), self._once(plan)
         return tuple(
             Task(
                 client=name,
@@ -178,13 +218,46 @@ class Study:
                 seed=derive_seed(self.train.seed, "layers", number, name),
                 lr=lr,
                 samples=self.client(name).samples,
-                holds=max(self.client(name).holds, held.get(name, 0)),
+                holds=held[name].first,
+                holds_last=held[name].last,
                 schedule=way.schedule,
                 up=way.up,
                 down=way.down,
+                second_cut=second_cut,
+                rate_up=rate[0],
+                rate_down=rate[1],
+                once=rows_once,
             )
-            for name, cut, way in zip(plan.names, plan.cuts.tolist(), ways, strict=True)
+            for name, cut, second_cut, way, rate, rows_once in zip(
+                plan.names, plan.cuts.tolist(), plan.second_cuts.tolist(), ways, rates, once, strict=True
+            )
         )
+
+    def _once(self, plan: Plan) -> list[bool]:
+        """Who sends a row once a session, and later only its number."""
+        if not any(cut.repeats for cut in self.priced.cuts):
+            return [False] * len(plan)
+        problem = self.problem([self.client(name) for name in plan.names])
+        wires = [problem.options.index(plan.options[place]) for place in plan.wires.tolist()]
+        return [bool(once) for once in problem.sends_once(plan.places, wires)]
+
+    @cached_property
+    def priced(self) -> Profile:
+        """The profile as these samples have it: where reading one draws, none comes twice alike."""
+        cuts, train = self.profile.cuts, self.data.train
+        if isinstance(train, ArraySamples) or not any(cut.repeats for cut in cuts):
+            return self.profile
+        if not draws(lambda: train.batch(np.zeros(1, dtype=np.int64))):
+            return self.profile
+        return replace(self.profile, cuts=tuple(replace(cut, repeats=False) for cut in cuts))
+
+    def _rates(self, plan: Plan) -> list[tuple[float, float]]:
+        """What each client may send and is sent over lines that are shared; 0 where one is not."""
+        if plan.rates is None:
+            return [(0.0, 0.0)] * len(plan)
+        lines = zip(plan.rates, (self.band.up, self.band.down), strict=True)
+        up, down = (each.tolist() if math.isfinite(most) else [0.0] * len(plan) for each, most in lines)
+        return list(zip(up, down, strict=True))
 
     def job(self) -> Job:
         """What all sessions share."""
@@ -195,6 +268,17 @@ class Study:
             batches=self.batches,
             micro_batches=self.session.micro_batches,
             metrics=self.metrics,
+            manner=self.manner,
+        )
+
+    def manner(self, task: Task) -> Manner:
+        """What both sides of a session do alike: rates by step, clipping by the norm, autocast."""
+        train, clip = self.train, self.train.clip_norm
+        steps = 0 if train.schedule_by == "round" else len(self.batch_sizes(task.client))
+        return Manner(
+            rates=None if train.schedule_by == "round" else train.rates(task.round, steps),
+            clip=None if clip is None else Clip(clip, self.model.places),
+            autocast=self.session.autocast,
         )
 
     def batches(self, task: Task) -> Iterable[Batch]:
@@ -213,7 +297,8 @@ class Study:
             epochs=mine.epochs,
             steps=mine.steps,
         )
-        return (self._batch(task, samples, step, chosen) for step, chosen in enumerate(positions))
+        read = partial(self._batch, task, samples)
+        return read_ahead(read, positions, self.data.workers, self.train.device)
 
     def batch_sizes(self, name: str) -> list[int]:
         """The sizes of a client's mini-batches in a session."""
@@ -221,12 +306,16 @@ class Study:
         mine = self.session.of(found)
         return batch_sizes(found.samples, batch_size=mine.batch_size, epochs=mine.epochs, steps=mine.steps)
 
-    def _batch(self, task: Task, samples: Samples, step: int, chosen: Indices) -> Batch:
+    def part_sizes(self, name: str) -> list[list[int]]:
+        """The sizes of the micro-batches of each of them."""
+        return [part_sizes(size, self.session.micro_batches) for size in self.batch_sizes(name)]
+
+    def _batch(self, task: Task, samples: Samples, step: int, chosen: Indices, device: str) -> Batch:
         if isinstance(samples, ArraySamples):
-            return samples.batch(chosen, self.train.device)
+            return samples.batch(chosen, device)
         # A dataset of the user's may draw, to augment its samples.
         with drawn_from(task.seed, step, "samples"):
-            return samples.batch(chosen, self.train.device)
+            return samples.batch(chosen, device)
 
     def test(self) -> TestBatches:
         """The test set in mini-batches, then those of every client that holds samples back."""
@@ -235,8 +324,7 @@ class Study:
 
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""
-        with drawn_from(0, "two samples"):
-            return self.data.train.batch(np.arange(min(2, len(self.data.train))), self.train.device)
+        return two_samples(self.data, torch.device(self.train.device))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -304,21 +392,33 @@ def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) 
         )
 
 
+def _check_clipping(fleet: Fleet, session: Session, train: TrainSettings) -> None:
+    """A sum from the last layer to the first would cross a second cut once more than a mini-batch does."""
+    keeps = next((one.name for one in fleet if session.of(one).labels == "stay"), None)
+    if train.clip_norm is not None and keeps is not None:
+        raise RunError(
+            f"clip_norm is {train.clip_norm}, but labels stay with client {keeps!r}, whose layers are in "
+            "three parts, and gradients are clipped by their norm across one cut only: use clip_value, or "
+            "let labels go"
+        )
+
+
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
-    inputs, _ = data.train.batch(np.arange(min(2, len(data.train))), str(device))
-    return layered(model, inputs)
+    return layered(model, data.called(two_samples(data, device).inputs))
 
 
 def _profile(
     model: Layered, data: Data, session: Session, train: TrainSettings, device: torch.device
 ) -> Profile:
     size = min(session.batch_size, len(data.train))
-    inputs, _ = data.train.batch(np.arange(size), str(device))
+    with drawn_from(0, "two samples"):
+        inputs, _ = data.train.batch(np.arange(size), str(device))
     name = type(model.module).__name__
     return profile_layered(
         model,
         inputs,
         optimizer=optimizer_kind(train.optimizer, train.momentum),
+        autocast=session.autocast,
         model=name,
         input=data.input,
         classes=data.classes,

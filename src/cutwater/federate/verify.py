@@ -14,11 +14,12 @@ import torch
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, rounds, start
+from cutwater.federate.record import ClientRound
 from cutwater.federate.study import Study
 from cutwater.plan.fleet import NO_LIMIT
-from cutwater.train.aggregate import raw_bytes
+from cutwater.train.expected import raw_bytes
 
-REFERENCE = "fedavg"
+REFERENCE, RANDOM = "fedavg", "random cuts"
 IN_PROCESS, OVER_THE_STREAM = "in process", "over the stream"
 """The two ways of a lossy run."""
 
@@ -32,8 +33,8 @@ class Check:
     """Whose updates count."""
     digests: Mapping[str, str]
     """SHA-256 of the global weights by the way they were trained, the reference first."""
-    cuts: Mapping[str, tuple[int, ...]]
-    """The clients' cuts by the same names, in the same order."""
+    cuts: Mapping[str, tuple[int | tuple[int, int], ...]]
+    """The clients' cuts, or pairs of them, by the same names, in the same order."""
     differs: Mapping[str, str]
     """The first tensor that is not the reference's, by the way it was trained; empty where all bits agree."""
 
@@ -59,8 +60,12 @@ class Check:
         }
 
 
-def verify(study: Study, trainer: Trainer, last: int, seed: int = 0) -> Iterator[Check]:
+def verify(
+    study: Study, trainer: Trainer, last: int, seed: int = 0, stream: Trainer | None = None
+) -> Iterator[Check]:
     """Train rounds 1 to ``last`` as FedAvg, by the study's planner and with random cuts, side by side.
+
+    With a ``stream``, random cuts are trained a second time, over that.
 
     A deadline would let other clients through than FedAvg's slower clock, and training on others is no
     difference of cutting: here every round waits for all, and nobody is selected in excess. Nobody drops out
@@ -68,19 +73,27 @@ def verify(study: Study, trainer: Trainer, last: int, seed: int = 0) -> Iterator
     limits forbid it, because it is only the reference.
     """
     patient = _patient(study)
-    unlimited = study.fleet.replace(memory=NO_LIMIT, min_cut=np.ones(len(study.fleet)), forbidden={})
     ways = {
-        REFERENCE: replace(patient, fleet=unlimited).with_planner("fedavg"),
+        REFERENCE: fedavg_without_limits(patient),
         f"{study.planner} plan": patient,
-        "random cuts": patient.with_planner("random", seed=seed),
+        RANDOM: patient.with_planner("random", seed=seed),
     }
-    yield from _side_by_side({name: (way, trainer) for name, way in ways.items()}, last)
+    pairs = {name: (way, trainer) for name, way in ways.items()}
+    if stream is not None:
+        pairs[f"{RANDOM}, {OVER_THE_STREAM}"] = (ways[RANDOM], stream)
+    yield from _side_by_side(pairs, last)
 
 
 def verify_lossy(study: Study, trainer: Trainer, stream: Trainer, last: int) -> Iterator[Check]:
     """Train rounds 1 to ``last`` by the study's planner in process and over a real stream, side by side."""
     patient = _patient(study)
     return _side_by_side({IN_PROCESS: (patient, trainer), OVER_THE_STREAM: (patient, stream)}, last)
+
+
+def fedavg_without_limits(study: Study) -> Study:
+    """The study as FedAvg, which trains whole models at clients whose limits forbid that, too."""
+    unlimited = study.fleet.replace(memory=NO_LIMIT, min_cut=np.ones(len(study.fleet)), forbidden={})
+    return replace(study, fleet=unlimited).with_planner("fedavg")
 
 
 def _patient(study: Study) -> Study:
@@ -113,9 +126,13 @@ def _compare(trained: Mapping[str, Round]) -> Check:
         round=reference.record.round,
         clients=reference.record.clients,
         digests={name: round_.record.weights_sha256 for name, round_ in trained.items()},
-        cuts={name: tuple(part.cut for part in round_.outcome.parts) for name, round_ in trained.items()},
+        cuts={name: tuple(map(_cuts, round_.outcome.parts)) for name, round_ in trained.items()},
         differs=differs,
     )
+
+
+def _cuts(part: ClientRound) -> int | tuple[int, int]:
+    return (part.cut, part.second_cut) if part.second_cut else part.cut
 
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

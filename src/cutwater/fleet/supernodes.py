@@ -23,6 +23,7 @@ from cutwater.scenario.file import load_scenario
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
+    "GRPC_VERBOSITY": "NONE",  # bad handshakes would fill the logs
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -101,7 +102,10 @@ class LocalFleet:
         planner: str = "exact",
         rounds: int | None = None,
         emulate: bool = True,
+        lease: bool = True,
+        journal: bool = False,
         stream_port: int = 0,
+        session_port: int = 0,
         scenario: str | None = None,
         name: str = "run",
         meanwhile: Callable[[], None] = lambda: None,
@@ -117,8 +121,11 @@ class LocalFleet:
             "rounds": rounds or 0,
             "run-dir": str(Path(run_dir).resolve()),
             "emulate": emulate,
+            "lease": lease,
             "stream-host": self.host,
             "stream-port": stream_port,
+            "journal": journal,
+            "session-port": session_port,
             "wait": 2 * _START,
         }
         words = " ".join(f"{key}={toml_value(value)}" for key, value in config.items())

@@ -11,6 +11,7 @@ updates        what nodes send back: an update that counts, or why it does not
 replies        looking for replies with a few threads
 roster         which node is which client
 executor       hands a round's orders to nodes and yields what comes back
+session_process  the process that hosts sessions, where they are to outlive it
 server_app     the ServerApp
 scaffold       a Flower app around a scenario
 """

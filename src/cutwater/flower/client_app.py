@@ -1,4 +1,4 @@
-"""The ClientApp: says who it is, and trains one session a message.
+"""The ClientApp: says who it is, and trains: one session a message, or round after round by a lease.
 
 A node's config names its client (``client="c3"``); in simulation the partition-id counts through the fleet.
 Its data is its part of the scenario's, or what a loader of its own returns: a map-style dataset of this
@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.freed_memory import keep_freed_memory
+from cutwater.flower.failures import failure
 from cutwater.flower.run_config import RunConfig
 
 
@@ -48,13 +49,20 @@ def client_app(beside: str | Path) -> ClientApp:
             records = failure(error)
         return Message(records, reply_to=message)
 
+    @app.train("lease")
+    def lease(message: Message, context: Context) -> Message:
+        from cutwater.flower.holding import hold
+
+        keep_freed_memory()
+        try:
+            settings = RunConfig.of(context.run_config, folder)
+            name = client_name(context.node_config, settings)
+            records = hold(message.content, name, context.node_config, settings)
+        except CutwaterError as error:
+            records = failure(error)
+        return Message(records, reply_to=message)
+
     return app
-
-
-def failure(error: CutwaterError) -> RecordDict:
-    """What a node sends when it can't do what it was asked to."""
-    forgot = type(error).__name__ == "ForgottenError"  # whose module needs torch, which this one does not
-    return RecordDict({"failure": ConfigRecord({"reason": str(error), "forgot": forgot})})
 
 
 def client_name(node: Mapping[str, Any], settings: RunConfig) -> str:

@@ -16,7 +16,8 @@ from cutwater.base.cache import cache_folder
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.flower.wire import ForgottenError
-from cutwater.train.aggregate import raw_bytes, weights_sha256
+from cutwater.train.aggregate import weights_sha256
+from cutwater.train.expected import raw_bytes
 
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a file that nobody asked for is removed."""

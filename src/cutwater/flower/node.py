@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, RecordDict
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutwater.base.errors import DataError, EngineError, RunError
 from cutwater.base.usercode import find, told
@@ -26,6 +26,13 @@ from cutwater.train.session import Task
 
 _study = lru_cache(maxsize=2)(study_for)
 """In simulation a process handles many messages; in deployment each has its own."""
+
+
+def ready(settings: RunConfig) -> Study:
+    """The study, with all that the first session would wait for: the model, and what torch imports late."""
+    study = _study(settings)
+    study.job().optimizer(0.0)([nn.Parameter(torch.zeros(1))])
+    return study
 
 
 def answer(
@@ -52,6 +59,10 @@ def answer(
         raise RunError("the node's scenario is not the server's: install the same app and data on both")
     if not 1 <= task.cut <= len(study.model):
         raise RunError(f"the order has cut {task.cut}, but the model has cuts 1 to {len(study.model)}")
+    if study.session.of(study.client(name)).labels == "stay" and not (
+        task.second_cut or task.cut == len(study.model)
+    ):
+        raise RunError(f"the order has cut {task.cut} alone, but the labels of client {name!r} stay here")
     meter.device = emulated(study, task) if settings.emulate else None
     meter.seconds["setup"] = meter.clock() - began
     with blamed_on(task):
@@ -61,9 +72,9 @@ def answer(
     report = wire.Report(
         order.run, task.client, task.round, steps.count, task.samples, steps.loss, kept, meter.seconds
     )
-    trained = study.job().split(task.cut).client.state_dict()
+    trained = study.job().split(task.cut, task.second_cut).client.state_dict()
     return wire.report_records(
-        report, {key: trained[key] for key in study.job().traffic(task.cut).every_round}
+        report, {key: trained[key] for key in study.job().traffic(task.cut, task.second_cut).every_round}
     )
 
 
@@ -73,11 +84,11 @@ def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> tuple[dict
     And whether it holds all fixed ones from now on.
     """
     job, task = study.job(), order.task
-    mine = job.traffic(task.cut)
-    like = job.split(task.cut).client.state_dict()
-    held = job.traffic(task.holds).fixed if task.holds else {}
-    known = [name for name in mine.fixed if name in held]
-    wanted = [*mine.every_round, *(name for name in mine.fixed if name not in held)]
+    mine = job.traffic(task.cut, task.second_cut)
+    like = job.split(task.cut, task.second_cut).client.state_dict()
+    lacking = mine.lacking(job.held(task))
+    known = [name for name in mine.fixed if name not in lacking]
+    wanted = [*mine.every_round, *lacking]
     sent = wire.unpack(record, {name: like[name] for name in wanted})
     if set(order.fixed) != set(mine.fixed):
         odd = sorted(set(order.fixed) ^ set(mine.fixed))[0]
@@ -87,9 +98,10 @@ def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> tuple[dict
     if not mine.fixed:
         return mine.completed(sent, {}), True
     store = FixedWeights()
-    kept = [store.keep(name, sent[name], order.fixed[name]) for name in mine.fixed if name in sent]
+    first = study.traffic.first_name
+    kept = [store.keep(first(name), sent[name], order.fixed[name]) for name in lacking]
     store.remove_unused()
-    found = {name: store.find(name, like[name], order.fixed[name]) for name in known}
+    found = {name: store.find(first(name), like[name], order.fixed[name]) for name in known}
     return mine.completed(sent, {**sent, **found}), all(kept)
 
 
@@ -98,11 +110,12 @@ def _ticket(order: wire.Order) -> Ticket | None:
         return None
     ticket, task = Ticket.from_text(order.ticket), order.task
     claims = ticket.claims
-    if (claims.run, claims.round, claims.client, claims.cut) != (
+    if (claims.run, claims.round, claims.client, claims.cut, claims.second_cut) != (
         order.run,
         task.round,
         task.client,
         task.cut,
+        task.second_cut,
     ):
         raise EngineError(f"the ticket is for {claims}, but the order for {task}")
     return ticket

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from cutwater.base.errors import EngineError
 from cutwater.federate.study import Study
 from cutwater.flower import wire
+from cutwater.serve.admission import Admission
 from cutwater.serve.device import expectation
-from cutwater.serve.hosting import Hosting, Trained
-from cutwater.stream.server import StreamServer
+from cutwater.serve.hosting import Trained
+from cutwater.serve.open_session import close_session, open_session
+from cutwater.serve.sessions import Halves, Tickets
 from cutwater.stream.ticket import Ticket
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.session import Job, State, Task
@@ -17,7 +19,7 @@ from cutwater.train.session import Job, State, Task
 _LATE = 10.0
 """Seconds that a message outlives the deadline, so that who is late is said to be, and not to have failed."""
 
-_SETTLE = 5.0
+SETTLE = 5.0
 """Seconds in which the server's end of a session must be over, once its client says that it is."""
 
 
@@ -34,55 +36,78 @@ class OrderBook:
     """Writes orders to nodes, and keeps the server's end of the sessions they call for."""
 
     def __init__(
-        self, study: Study, job: Job, stream: StreamServer, hosting: Hosting, *, run: str, identity: str
+        self,
+        study: Study,
+        job: Job,
+        stream: Tickets,
+        hosting: Halves,
+        *,
+        run: str,
+        identity: str,
+        emulate: bool = False,
     ) -> None:
-        self.run = run
+        self.run, self._emulate = run, emulate
         self._study, self._job = study, job
         self._stream, self._hosting, self._identity = stream, hosting, identity
+        self._admission = Admission(study.server.memory, study.profile)
         self._digests: dict[str, str] = {}
 
     def place(self, task: Task, share: float, state: State, deadline: float) -> Sent:
-        """Make room for the session of a task, which starts from these global weights."""
+        """Make room for the session of a task, which starts from these global weights.
+
+        Raises a CutwaterError where there is none.
+        """
         if task.cut == len(self._job.model):
             return Sent(task, None)
-        ticket = self._stream.issue(
-            run=self.run,
-            round=task.round,
-            client=task.client,
-            cut=task.cut,
-            expect=expectation(self._study, task),
-            open_seconds=deadline,
-            session_seconds=deadline,
-        )
+        expect = expectation(self._study, task)
+        self._admission.admit(task, expect)
         try:
-            self._hosting.expect(ticket.claims.id, task, share, state)
+            ticket = open_session(
+                self._stream,
+                self._hosting,
+                task,
+                expect,
+                run=self.run,
+                share=share,
+                state=state,
+                seconds=deadline,
+                paced=not self._emulate,  # an emulated link is as slow as it should be by itself
+            )
         except BaseException:
-            self._stream.revoke(ticket)
+            self._admission.release(task)
             raise
         return Sent(task, ticket)
 
     def message(self, sent: Sent, node: int, state: State, deadline: float) -> Message:
-        """The order as Flower carries it, with the client-side weights."""
+        """The order as Flower carries it."""
+        records = self.records(sent, state)
+        return Message(records, node, "train", ttl=deadline + _LATE, group_id=str(sent.task.round))
+
+    def records(self, sent: Sent, state: State) -> RecordDict:
+        """An order, with the client-side weights."""
         task = sent.task
-        mine = self._job.traffic(task.cut)
-        held = self._job.traffic(task.holds).fixed if task.holds else {}
-        names = [*mine.every_round, *(name for name in mine.fixed if name not in held)]
+        mine = self._job.traffic(task.cut, task.second_cut)
+        names = [*mine.every_round, *mine.lacking(self._job.held(task))]
         ticket = sent.ticket.to_text() if sent.ticket else ""
         fixed = {name: self._digest(name, state) for name in mine.fixed}
         order = wire.Order(self.run, task, self._identity, ticket, fixed)
-        records = wire.order_records(order, {name: state[name] for name in names})
-        return Message(records, node, "train", ttl=deadline + _LATE, group_id=str(task.round))
+        return wire.order_records(order, {name: state[name] for name in names})
 
     def _digest(self, name: str, state: State) -> str:
         """Of a weight that does not learn: it is the same in every round, so it is made once."""
         if name not in self._digests:
-            self._digests[name] = weights_sha256({name: state[name]})
+            # Halves may have a tensor by different names, and a device that holds it keeps it once.
+            self._digests[name] = weights_sha256({self._study.traffic.first_name(name): state[name]})
         return self._digests[name]
+
+    def is_settled(self, sent: Sent) -> bool:
+        """Whether nothing of an order is left to wait for, once its reply is here."""
+        return sent.ticket is None or self._stream.is_over(sent.ticket)
 
     def collect(self, ticket: Ticket, steps: int) -> Trained:
         """What the server's half made of a session whose client says that it took so many steps."""
         try:
-            record = self._stream.wait(ticket, timeout=_SETTLE)
+            record = self._stream.wait(ticket, timeout=0.0)
         except TimeoutError:
             raise EngineError(
                 "it reports a finished session, but the server has not seen the session end"
@@ -97,5 +122,5 @@ class OrderBook:
         """Close the session of an order, if it still has one; nobody can go on with it."""
         if sent.ticket is not None:
             ticket, sent.ticket = sent.ticket, None
-            self._stream.revoke(ticket)
-            self._hosting.forget(ticket.claims.id)
+            close_session(self._stream, self._hosting, ticket)
+            self._admission.release(sent.task)

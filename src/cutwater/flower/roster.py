@@ -30,8 +30,16 @@ _GLANCE = 1.0
 def exchange(
     grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[int, Message]]:
+    """The replies alone of :func:`replies`."""
+    return (found for found in replies(grid, messages, until, clock) if found is not None)
+
+
+def replies(
+    grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[int, Message] | None]:
     """Send messages; yield (index of message, reply) as replies come, each once, until all or the time is up.
 
+    Where none came for a moment it yields None, for whoever has something else to look at.
     Only replies to these messages are asked for, so one to an older round never turns up here. One that never
     gets whole holds up neither the others nor the round (see :mod:`cutwater.flower.replies`).
     """
@@ -44,6 +52,7 @@ def exchange(
             if reply is None:
                 if left <= 0:
                     return
+                yield None
                 continue
             index = waiting.pop(reply.metadata.reply_to_message_id, None)
             if index is not None:

@@ -23,7 +23,7 @@ class RunConfig:
     run_dir: Annotated[
         str,
         Text(empty=True, file=True),
-        "where the ServerApp keeps the run (docs/run-folder.md), nowhere if empty; started again, it goes "
+        "where the ServerApp keeps the run folder, nowhere if empty; started again, it goes "
         "on after its last committed round",
     ] = ""
     wait: Annotated[float, Number(0, unit="seconds"), "how long the first round waits for all clients"] = (
@@ -33,6 +33,29 @@ class RunConfig:
     stream_port: Annotated[int, Whole(0, 65_535), "the port that it listens on; any free one if 0"] = 0
     stream_address: Annotated[
         str, Text(empty=True), "the host that devices find the stream at, if not `stream-host`"
+    ] = ""
+    lease: Annotated[
+        bool,
+        Flag(),
+        "whether a node keeps its process and its connection for all rounds, instead of a new process for "
+        "each message",
+    ] = True
+    journal: Annotated[
+        bool,
+        Flag(),
+        "whether sessions are hosted by a process of their own, with a journal on disk, so that a round goes "
+        "on if it dies",
+    ] = False
+    session_port: Annotated[
+        int,
+        Whole(0, 65_535),
+        "the port of this process where nodes hold leases, which have `stream-port`; any free one if 0",
+    ] = 0
+    turns: Annotated[
+        str,
+        Text(empty=True, file=True),
+        "the socket of `cutwater turns`, where other runs compute on the same machine, each by its part "
+        "(`compute` of its `[server]`); empty if the run has the machine to itself",
     ] = ""
     emulate: Annotated[
         bool,

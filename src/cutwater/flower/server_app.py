@@ -4,24 +4,32 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from cutwater.base.errors import CutwaterError
+from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.freed_memory import keep_freed_memory
-from cutwater.federate.loop import Round, TrainedRun, train
+from cutwater.federate.loop import Keeper, Round, TrainedRun, train
 from cutwater.federate.record import Record
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import score_text
 from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.run_config import RunConfig
+from cutwater.flower.session_process import session_process
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.runs.folder import begin
 from cutwater.serve.hosting import Hosting
+from cutwater.serve.sessions import Halves, Tickets
+from cutwater.serve.several_jobs import SeveralJobs
+from cutwater.serve.shares import Given
+from cutwater.serve.turns import Turns
 from cutwater.stream.server import StreamServer
+from cutwater.stream.step_trainer import StepTrainer
 
 log = logging.getLogger("flwr")
 """Flower's own log, which `flwr log` shows."""
@@ -52,9 +60,18 @@ def serve(
     callbacks: Sequence[Callable[[Round], object]] = (),
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    shared: SeveralJobs | None = None,
 ) -> TrainedRun:
-    """All rounds of a run that are left, each kept before the next begins."""
+    """All rounds of a run that are left, each kept before the next begins.
+
+    ``shared`` is a server that hosts other jobs, too; without one, the run has a server to itself.
+    """
     torch.set_num_threads(1)
+    if settings.journal and (study is not None or shared is not None):
+        raise RunError(
+            "journal is true, but the process that it calls for knows only what the scenario says: leave out "
+            "the study and the shared server, or set journal = false"
+        )
     study = study or study_for(settings)
     with ExitStack() as held:
         text = Path(settings.scenario).read_text(encoding="utf-8") if settings.run_dir else None
@@ -73,16 +90,16 @@ def serve(
             say(note)
         if progress.round:
             say(f"going on after round {progress.round}")
-        hosting = Hosting(study.job(), study.profile, study.server.compute, emulate=settings.emulate)
-        held.callback(hosting.close)
+        hosts = _hosts(held, study, run, settings, shared, say)
         executor = FlowerExecutor(
             study,
             grid,
-            held.enter_context(_stream(hosting, settings)),
-            hosting,
+            hosts.tickets,
+            hosts.halves,
             run=run,
             identity=identity(study, settings),
             emulate=settings.emulate,
+            leases_at=hosts.leases_at if settings.lease else None,
             say=say,
             clock=clock,
         )
@@ -90,11 +107,12 @@ def serve(
         last = study.train.rounds
         if progress.round < last:
             executor.roster.wait(settings.wait)
+        keeper = None if folder is None else _WithPart(folder, hosts.given)
         trained = train(
             study,
             executor,
             progress,
-            keeper=folder,
+            keeper=keeper,
             callbacks=[lambda round_: _tell(round_, last, say), *callbacks],
             skip_bad_updates=True,
             clock=clock,
@@ -104,9 +122,65 @@ def serve(
         return trained
 
 
-def _stream(hosting: Hosting, settings: RunConfig) -> StreamServer:
+class _WithPart:
+    """Keeps rounds with what the run was promised and got of a server that it shares with other runs."""
+
+    def __init__(self, keeper: Keeper, given: Callable[[], Given | None]) -> None:
+        self._keeper, self._given = keeper, given
+        self._before = Given()
+
+    def save(self, round_: Round) -> None:
+        """Keep a round, with what was given since the last."""
+        now = self._given()
+        if now is not None and round_.measured is not None:
+            promised, delivered = now.promised - self._before.promised, now.delivered - self._before.delivered
+            measured = replace(round_.measured, promised_flops=promised, delivered_flops=delivered)
+            round_, self._before = replace(round_, measured=measured), now
+        self._keeper.save(round_)
+
+
+class _Hosts(NamedTuple):
+    """Who issues tickets for sessions, who has their halves, and where leases are held."""
+
+    tickets: Tickets
+    halves: Halves
+    leases_at: StreamServer | None
+    given: Callable[[], Given | None] = lambda: None
+    """What the run was promised and got of a server that it shares with others; None if it does not."""
+
+
+def _hosts(
+    held: ExitStack,
+    study: Study,
+    run: str,
+    settings: RunConfig,
+    shared: SeveralJobs | None,
+    say: Callable[[str], None],
+) -> _Hosts:
+    if settings.journal:
+        sessions = held.enter_context(session_process(settings, run, say))
+        leases_at = held.enter_context(_stream(None, settings)) if settings.lease else None
+        return _Hosts(sessions, sessions, leases_at)
+    what = (study.job(), study.profile, study.server.compute)
+    if shared is not None:
+        hosting = shared.join(run, *what, emulate=settings.emulate)
+        held.callback(hosting.close)
+        return _Hosts(shared.stream, hosting, shared.stream, lambda: hosting.given)
+    turns = Turns(settings.turns, run, study.server.compute) if settings.turns else None
+    hosting = Hosting(*what, emulate=settings.emulate, turns=turns)
+    held.callback(hosting.close)
+    stream = held.enter_context(_stream(hosting, settings))
+    return _Hosts(stream, hosting, stream, lambda: None if turns is None else _by_turns(turns))
+
+
+def _by_turns(turns: Turns) -> Given | None:
+    told = turns.account()
+    return None if told is None else Given(told.promised, told.delivered)
+
+
+def _stream(trainer: StepTrainer | None, settings: RunConfig) -> StreamServer:
     return StreamServer(
-        hosting,
+        trainer,
         host=settings.stream_host,
         port=settings.stream_port,
         advertise=settings.stream_address or None,

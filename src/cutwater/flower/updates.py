@@ -6,9 +6,9 @@ session through. Whether its numbers may be aggregated is the aggregator's busin
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from cutwater.base.errors import EngineError
 from cutwater.federate.conditions import Condition
@@ -16,69 +16,97 @@ from cutwater.federate.executor import Orders, Update
 from cutwater.federate.measured import Measured
 from cutwater.federate.study import Study
 from cutwater.flower import wire
+from cutwater.flower.clocks import AtDevice, bounded, bounded_whole, check_seconds
 from cutwater.flower.orders import OrderBook, Sent
 from cutwater.model.halves import join_states
 from cutwater.plan.latency import PHASES, Phases
+from cutwater.plan.places import place_of
 from cutwater.plan.value import ClientPlan
 from cutwater.serve.hosting import Trained
 from cutwater.train.session import Task
 
-_WATCHES = 1.1
-"""How much faster than ours a node's clock may go."""
-_OF_MODEL = ("model_download", "model_upload")
+_KEPT = 0.8
+"""Of a promised rate: a link that is slower than this is not held back by pacing, but slow itself."""
 _UNSURE = 5.0
 """Seconds by which Flower's messages differ: its nodes look for orders every 3 s, the launcher of their apps
 every second, both look for replies, and so do we."""
+_LONGEST_SETUP = 60.0
+"""Seconds that an app may take to get ready."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a node sent back, and what is known of the way there and back."""
+
+    content: RecordDict
+    wall: float
+    """Seconds after its order."""
+    overhead: float | None = None
+    """Seconds that an empty message takes, where it came in one."""
+    transfers: tuple[float, float] | None = None
+    """Seconds of the model's way to the node and back, where they were timed."""
+    away: float | None = None
+    """Seconds between the two, where they were timed."""
+
+
+def content_of(message: Message) -> RecordDict:
+    """What a message of Flower's holds, or an EngineError that says how its node failed."""
+    if message.has_error():
+        raise EngineError(f"its node failed: {(message.error.reason or 'no reason given')[:300]}")
+    found: RecordDict = message.content
+    return found
 
 
 def read_update(
     study: Study,
     book: OrderBook,
     sent: Sent,
-    reply: Message,
+    reply: Reply,
     *,
     orders: Orders,
-    wall: float,
-    overhead: float | None,
     emulated: bool,
 ) -> Update:
-    """The update in a reply that came ``wall`` seconds after its order.
-
-    Raises a CutwaterError that says why there is none.
-    """
-    task, job = sent.task, study.job()
-    if reply.has_error():
-        raise EngineError(f"its node failed: {(reply.error.reason or 'no reason given')[:300]}")
+    """The update in a reply. Raises a CutwaterError that says why there is none."""
+    task, job, wall = sent.task, study.job(), reply.wall
     report, weights = wire.read_report(reply.content)
     _check(report, task, book.run, len(study.batch_sizes(task.client)))
-    mine, half = job.traffic(task.cut), job.split(task.cut).client.state_dict()
+    mine, half = (
+        job.traffic(task.cut, task.second_cut),
+        job.split(task.cut, task.second_cut).client.state_dict(),
+    )
     came = wire.unpack(weights, {name: half[name] for name in mine.every_round})
     state, trained = mine.completed(came, orders.weights), None
     if sent.ticket is not None:
         trained = book.collect(sent.ticket, report.steps)
         state = join_states(state, trained.state)
-    _check_seconds(report, task, wall)
+    check_seconds(report, task, wall)
     planned = orders.plan[task.client]
     at_once = task.schedule == "overlapped" and sent.ticket is not None
-    took, timed = phases(report, planned.phases, wall, overhead, emulated=emulated, overlapped=at_once)
+    took, timed = phases(report, planned.phases, reply, emulated=emulated, overlapped=at_once)
+    if trained is not None:
+        took = bounded(took, trained, overlapped=at_once)
+    else:
+        took = bounded_whole(took, time_at_device(report, took, reply, emulated=emulated), emulated=emulated)
     down, up = job.model_bytes(task)
     crossed = (trained.bytes_up, trained.bytes_down) if trained is not None else (0, 0)
     moved = (up + crossed[0], down + crossed[1])
     return Update(
         task=task,
         weights=state,
-        loss=trained.loss if trained is not None else report.loss,
+        # Where labels stay on the device, so does the loss.
+        loss=trained.loss if trained is not None and not task.second_cut else report.loss,
         bytes_up=moved[0],
         bytes_down=moved[1],
         took=took,
         kept=report.kept,
-        condition=observed(study, task, took, crossed, (up, down) if timed else (0, 0)),
+        condition=not_paced(observed(study, task, took, crossed, (up, down) if timed else (0, 0)), task),
         measured=_measured(
             planned,
             report,
             trained,
             wall,
-            (up + crossed[0], down + crossed[1]),
+            moved,
+            task,
             timed=timed,
             emulated=emulated,
         ),
@@ -97,28 +125,19 @@ def _check(report: wire.Report, task: Task, run: str, steps: int) -> None:
         raise EngineError(f"it reports {report.steps} steps, but the plan has {steps}")
 
 
-def _check_seconds(report: wire.Report, task: Task, wall: float) -> None:
-    """The next rounds are planned on these seconds, and everybody's share depends on everybody's."""
-    of_model = sum(report.seconds[name] for name in _OF_MODEL)
-    of_steps = [report.seconds[name] for name in PHASES if name not in _OF_MODEL]
-    # Parts that overlap are worked on, sent and received at the same time, but each for no longer than all.
-    at_once = task.schedule == "overlapped"
-    took = of_model + (max(*of_steps, report.seconds["steps"]) if at_once else sum(of_steps))
-    if took > _WATCHES * wall:
-        raise EngineError(f"it reports {took:.3g} s of work, but its reply came after {wall:.3g} s")
-
-
 def _measured(
     planned: ClientPlan,
     report: wire.Report,
     trained: Trained | None,
     wall: float,
     moved: tuple[int, int],
+    task: Task,
     *,
     timed: bool,
     emulated: bool,
 ) -> Measured:
     session = report.seconds["session"]
+    up, down = trained.rates if trained else (None, None)
     return Measured(
         name=planned.name,
         wall_seconds=wall,
@@ -131,6 +150,10 @@ def _measured(
         delivered_share=trained.share if trained else None,
         promised_part=trained.delivery.promised if trained else None,
         delivered_part=trained.delivery.delivered if trained else None,
+        promised_rate_up=task.rate_up or None,
+        delivered_rate_up=up if task.rate_up else None,
+        promised_rate_down=task.rate_down or None,
+        delivered_rate_down=down if task.rate_down else None,
         model_timed=timed,
         emulated=emulated,
     )
@@ -139,8 +162,7 @@ def _measured(
 def phases(
     report: wire.Report,
     planned: Phases[float],
-    wall: float,
-    overhead: float | None,
+    reply: Reply,
     *,
     emulated: bool,
     overlapped: bool = False,
@@ -151,7 +173,8 @@ def phases(
 
     Flower moves the model in messages, whose fixed cost (polling, starting a process) is no part of eqs. (9)
     and (16): what a message took beyond the session and beyond an empty message is the model's transfer,
-    halved. One that is lost in the polling is taken as planned. An emulated link has its own two numbers.
+    halved. One that is lost in the polling is taken as planned. Letters of a lease are timed by the server.
+    An emulated link has its own two numbers.
     """
     took = Phases(**{name: report.seconds[name] for name in PHASES})
     if overlapped:
@@ -159,12 +182,31 @@ def phases(
         took = replace(took, overlap=max(of_steps - report.seconds["steps"], 0.0))
     if emulated:
         return took, True
+    if reply.transfers is not None:
+        down, up = reply.transfers
+        return replace(took, model_download=down, model_upload=up), True
     down, up, timed = planned.model_download, planned.model_upload, False
-    if overhead is not None:
-        moved = wall - report.seconds["session"] - report.seconds["setup"] - overhead
+    if reply.overhead is not None:
+        moved = reply.wall - report.seconds["session"] - report.seconds["setup"] - reply.overhead
         if moved > 2 * _UNSURE:
             down, up, timed = moved / 2, moved / 2, True
     return replace(took, model_download=down, model_upload=up), timed
+
+
+def time_at_device(report: wire.Report, took: Phases[float], reply: Reply, *, emulated: bool) -> AtDevice:
+    """What a node that trains the whole model had for it: its time on the wall less all that is timed.
+
+    Over a lease the order's arrival and the answer's first byte are known. In a message there are Flower's
+    own seconds besides, and those that the app took to get ready, of which a minute is believed.
+    """
+    of_model = 0.0 if emulated else took.model_download + took.model_upload
+    most = max(reply.wall - of_model, 0.0)
+    if reply.away is not None:
+        return AtDevice(reply.away, most)
+    if reply.overhead is None:
+        return AtDevice(0.0, most)
+    setup = min(report.seconds["setup"], _LONGEST_SETUP)
+    return AtDevice(max(most - reply.overhead - 2 * _UNSURE - setup, 0.0), most)
 
 
 def observed(
@@ -175,17 +217,28 @@ def observed(
     ``model`` are the bytes of the model's own transfer, if that was timed. What can't be told is NaN.
     """
     problem = study.problem([study.client(task.client)])
-    flops = float(problem.costs.client[task.cut - 1]) * float(problem.work[0])
+    place = int(place_of(task.cut, task.second_cut, problem.layers))
+    flops = float(problem.costs.client[place - 1]) * float(problem.work[0])
     up_seconds = took.smashed_upload + (took.model_upload if model[0] else 0.0)
     down_seconds = took.gradient_download + (took.model_download if model[1] else 0.0)
     steps = problem.steps
     trips = float((steps.count if task.schedule == "overlapped" else steps.parts)[0])
+    trips *= 2 if task.second_cut else 1
     return Condition(
         compute=_rate(flops, took.client),
         up=_rate(8.0 * (crossed[0] + model[0]), up_seconds),
         down=_rate(8.0 * (crossed[1] + model[1]), down_seconds),
         rtt=took.round_trips / trips if took.round_trips > 0 else math.nan,
     )
+
+
+def not_paced(seen: Condition, task: Task) -> Condition:
+    """What is learned of a client whose link was paced: no more than that its link is not much slower."""
+
+    def own(rate: float, paced: float) -> float:
+        return rate if not paced or rate < _KEPT * paced else math.nan
+
+    return replace(seen, up=own(seen.up, task.rate_up), down=own(seen.down, task.rate_down))
 
 
 def _rate(amount: float, seconds: float) -> float:

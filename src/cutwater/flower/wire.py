@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.plan.latency import PHASES
-from cutwater.train.aggregate import raw_bytes
+from cutwater.train.expected import raw_bytes
 from cutwater.train.session import State, Task
 
 RAW = "cutwater.raw"

@@ -1,31 +1,40 @@
 """The committed model of a round on disk: safetensors with a checksum, written atomically, the last two kept.
 
+A round that failed leaves the model as it was, and its checkpoint says so: the last two of rounds that did
+not fail are kept beside it, however many fail after them.
+
 A reader finds the old checkpoint or the new one, never half of one: the file is written beside its place,
 synced and renamed. What is damaged all the same is noticed by its checksum, and the round before it is used.
 Nothing is ever unpickled.
 """
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cutwater.base.errors import FileFormatError, RunError
+from cutwater.base.errors import CutwaterError, FileFormatError, RunError
 from cutwater.base.jsonfile import write_atomically
+from cutwater.base.kinds import Many, Table, Text, Whole
+from cutwater.base.schema import described, read
+from cutwater.runs.confined import read_plain
 from cutwater.train.aggregate import weights_sha256
 
 FORMAT = "cutwater.checkpoint"
 VERSION = "2"
 KEPT = 2
-"""The newest, and the one before it to fall back on."""
+"""The newest, and the one before it to fall back on; and as many of rounds that did not fail."""
 BEST = "best.safetensors"
 """The best model so far, where a run keeps it: a checkpoint without what only going on needs."""
 _MEMORY = "memory/"
@@ -51,6 +60,16 @@ class Checkpoint:
         return weights_sha256(self.weights)
 
 
+@described("the header", FileFormatError, open=True)
+@dataclass(frozen=True)
+class _Body:
+    """What the header of a checkpoint says."""
+
+    round: Annotated[int, Whole(0, 2**53), "the last round that is in the weights"]
+    state: Annotated[Mapping[str, Any], Table(), "what else goes on from here"]
+    memory: Annotated[tuple[str, ...], Many(Text()), "the names of the aggregator's tensors"] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """The newest checkpoint that is whole."""
@@ -70,7 +89,9 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
             f"the checkpoint of round {checkpoint.round} can't be saved ({error}); the one before it is "
             "intact: make room and resume"
         ) from error
-    _clean(Path(folder), checkpoint.round)
+    # The round is safe by now: what can't be removed is in nobody's way, and tried again with the next.
+    with contextlib.suppress(OSError):
+        _clean(Path(folder), checkpoint.round)
     return path
 
 
@@ -113,20 +134,28 @@ def load(path: str | Path) -> Checkpoint:
     """A checkpoint from a file, checked from the first to the last bit."""
     try:
         # Read rather than mapped into memory: a failing disk is then an error, not the end of the process.
-        content = Path(path).read_bytes()
+        content = read_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK), str(path))
         tensors: dict[str, Tensor] = from_bytes(content)
         header = _metadata(content)
     except OSError as error:
         raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except (SafetensorError, ValueError) as error:
+    except RunError as error:  # a folder or a pipe
+        raise FileFormatError(str(error)) from error
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise FileFormatError(f"{path} is damaged ({error})") from error
     if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
         raise FileFormatError(f"{path} is not a checkpoint that this release reads")
     if header.get("sha256") != _digest(header.get("body", ""), tensors):
         raise FileFormatError(f"{path} is damaged (its checksum does not match)")
-    body = json.loads(header["body"])
-    memory = {name: tensors.pop(_MEMORY + name) for name in body["memory"]}
-    return Checkpoint(body["round"], tensors, body["state"], memory)
+    # Whoever can write here can make a checksum, too.
+    try:
+        body = read(_Body, json.loads(header["body"]), "its header")
+        memory = {name: tensors.pop(_MEMORY + name) for name in body.memory}
+    except (CutwaterError, ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} is no checkpoint of a run ({error})") from error
+    except KeyError as error:
+        raise FileFormatError(f"{path} is no checkpoint of a run (it lacks {error})") from error
+    return Checkpoint(body.round, tensors, body.state, memory)
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -134,6 +163,19 @@ def _metadata(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     return found
+
+
+def _failed(path: Path) -> bool:
+    """Whether a checkpoint says that its round failed; one that can't be read is none to keep."""
+    if not path.is_file():  # a pipe would be waited for
+        return True
+    try:
+        with path.open("rb") as file:
+            length = file.read(8)
+            header = _metadata(length + file.read(int.from_bytes(length, "little")))
+        return bool(json.loads(header["body"])["state"].get("failed", False))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError):
+        return True
 
 
 def _content(checkpoint: Checkpoint) -> bytes:
@@ -171,6 +213,10 @@ def _all(folder: Path) -> Iterator[tuple[int, Path]]:
 
 def _clean(folder: Path, newest: int) -> None:
     """Remove old checkpoints, and what a kill in the middle of writing left behind."""
-    older = [path for round_, path in _all(folder) if round_ <= newest][KEPT:]
+    there = [path for round_, path in _all(folder) if round_ <= newest]
+    kept = {*there[:KEPT], *islice((path for path in there if not _failed(path)), KEPT)}
+    older = (path for path in there if path not in kept)
     for path in (*older, *folder.glob(".round-*"), *folder.glob(f".{BEST}.*")):
+        if path.is_dir() and not path.is_symlink():  # somebody's, in a checkpoint's place
+            continue
         path.unlink(missing_ok=True)

@@ -1,18 +1,30 @@
 """A run on disk (docs/run-folder.md): what was asked, what was planned, how it went, where it stands."""
 
+import math
 import os
 import platform
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from cutwater.base.errors import RunError
-from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
+from cutwater.base.jsonfile import (
+    check_document,
+    document,
+    make_folder,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from cutwater.base.schema import read, table
 from cutwater.base.speech import by_command
+from cutwater.federate.estimates import Estimates
 from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import Best
+from cutwater.plan.fleet import Held
 from cutwater.runs import checkpoint, layout, metrics
 from cutwater.runs.info import Info
 
@@ -21,6 +33,8 @@ _OWN = (
     *(layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
 )
 """What a run writes, before its first round is done and in the middle of writing."""
+_HALF_WRITTEN = re.compile(r"\..+\.(json|jsonl|toml|safetensors)\.[0-9a-f]{16}")
+"""A file on its way to its place, as ``write_atomically`` names it."""
 
 
 class RunFolder:
@@ -37,7 +51,7 @@ class RunFolder:
         except ImportError:  # not on this system
             return
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._lock = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunError(f"{self.path} can't be written: {error.strerror or error}") from error
@@ -50,6 +64,13 @@ class RunFolder:
                 f"{self.path} is being trained in by another process: wait until it is done, end it, or name "
                 "another folder"
             ) from error
+
+    def tidy(self) -> None:
+        """Remove what a kill in the middle of writing left behind; whoever holds the lock may."""
+        for place in (".", layout.PLANS, layout.ROUNDS, layout.MEASURED, layout.CHECKPOINTS):
+            for path in (self.path / place).glob(".*"):
+                if _HALF_WRITTEN.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                    path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let other processes train in this folder."""
@@ -86,6 +107,7 @@ class RunFolder:
             "estimates": after.estimates.to_json(),
             "holds": dict(after.holds),
             "best": after.best and table(after.best),
+            "failed": round_.outcome.failed is not None,
         }
         if after.best is not None and after.best.round == number:
             # Before the checkpoint: killed in between, the round is done again and has the same best.
@@ -104,14 +126,12 @@ class RunFolder:
         kept = found.checkpoint
         _check_fits(self.checkpoints, kept, study)
         metrics.cut_back(self.metrics, kept.round)
+        standing = _standing(self.checkpoints, kept, first.estimates)
         progress = Progress(
             round=kept.round,
             weights={name: tensor.to(first.weights[name].device) for name, tensor in kept.weights.items()},
             memory=kept.memory,
-            estimates=first.estimates.resumed(kept.state["estimates"]),
-            holds=kept.state["holds"],
-            virtual_seconds=kept.state["virtual_seconds"],
-            wall_seconds=kept.state["wall_seconds"],
+            **standing,
             best=_best(kept, study),
         )
         return progress, found.notes
@@ -191,6 +211,7 @@ def open_run(
         if folder.has_rounds() != begun:
             raise RunError(f"{path} was begun by another process at the same time: name another folder")
         if begun:
+            folder.tidy()
             _check_same(folder, study)
         else:
             _describe(folder, study, scenario, engine)
@@ -204,14 +225,14 @@ def _check_same(folder: RunFolder, study: Study) -> None:
     description = folder.path / layout.RUN
     known = check_document(read_json(description), *layout.RUN_FORMAT, str(description))
     if known.get("fingerprint") != study.fingerprint():
-        what = _difference(known.get("parts"), study)
+        what = difference(known.get("parts"), study)
         raise RunError(
             f"{folder.path} holds a run of another scenario ({what}), which can't be resumed with this one: "
             "name another folder, or use the scenario.toml in it"
         )
 
 
-def _difference(known: object, study: Study) -> str:
+def difference(known: object, study: Study) -> str:
     """What a run's description and a study do not agree in."""
     parts = study.fingerprints()
     differ = [name for name in parts if isinstance(known, dict) and known.get(name) != parts[name]]
@@ -227,14 +248,51 @@ def _difference(known: object, study: Study) -> str:
 
 
 def _check_fits(where: Path, kept: checkpoint.Checkpoint, study: Study) -> None:
-    shapes = [
-        {name: tensor.shape for name, tensor in state.items()} for state in (kept.weights, study.initial)
+    kinds = [
+        {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()}
+        for state in (kept.weights, study.initial)
     ]
-    if shapes[0] != shapes[1]:
+    remedy = "put this run's own there, or name another folder"
+    if kinds[0] != kinds[1]:
+        raise RunError(f"the checkpoint of round {kept.round} in {where} is of another model: {remedy}")
+    for name, tensor in kept.weights.items():
+        # Else all clients would be blamed for what they were given.
+        if (
+            tensor.is_floating_point()
+            and study.initial[name].isfinite().all()
+            and not tensor.isfinite().all()
+        ):
+            raise RunError(
+                f"the checkpoint of round {kept.round} in {where} has a value in {name!r} that is not "
+                f"finite: {remedy}"
+            )
+
+
+def _standing(where: Path, kept: checkpoint.Checkpoint, estimates: Estimates) -> dict[str, Any]:
+    """Clocks, estimates and who holds what, as a checkpoint tells them."""
+    told = kept.state
+    try:
+        seconds = {name: float(told[name]) for name in ("virtual_seconds", "wall_seconds")}
+        holds = {str(name): _held(layers) for name, layers in told["holds"].items()}
+        resumed = estimates.resumed(told["estimates"])
+        numbers = [
+            *seconds.values(),
+            *(layers for held in holds.values() for layers in held),
+            *(e.value for all_ in resumed.seen.values() for e in all_),
+        ]
+        if not all(0 <= number < math.inf for number in numbers):
+            raise ValueError("a number in it is negative or not finite")
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
-            f"the checkpoint of round {kept.round} in {where} is of another model: put this run's own there, "
-            "or name another folder"
-        )
+            f"the checkpoint of round {kept.round} in {where} does not tell where training stood "
+            f"({error!r}): put this run's own there, or name another folder"
+        ) from error
+    return {**seconds, "holds": holds, "estimates": resumed}
+
+
+def _held(told: Any) -> Held:
+    """Layers whose fixed weights a client holds; older: a number, of the first ones alone."""
+    return Held(*map(int, told)) if isinstance(told, list) else Held(int(told))
 
 
 def _best(kept: checkpoint.Checkpoint, study: Study) -> Best | None:

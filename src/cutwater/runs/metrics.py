@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cutwater.base.errors import CutwaterError, RunError
-from cutwater.base.jsonfile import parse_json
+from cutwater.base.jsonfile import parse_json, sync_folder
 from cutwater.base.schema import read as described
 from cutwater.federate.record import Record
 from cutwater.runs.confined import read_plain
@@ -20,10 +20,13 @@ def append(path: str | Path, record: Record) -> None:
     """Add the line of a round, safe on disk when this returns."""
     line = json.dumps(record.to_json(), allow_nan=False).encode() + b"\n"
     try:
+        new = not Path(path).exists()
         with Path(path).open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            sync_folder(Path(path).parent)
     except OSError as error:
         raise RunError(
             f"{path} can't be written ({error.strerror or error}); the last checkpoint is intact: "

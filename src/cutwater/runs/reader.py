@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cutwater.base.errors import CutwaterError, FileFormatError, RunError
 from cutwater.base.schema import read, read_all
 from cutwater.base.text import shown
-from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.measured import Measured, Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.profile.values import Profile
 from cutwater.runs import layout
@@ -116,7 +116,15 @@ def read_round(folder: Folder, number: int) -> KeptRound:
     if extra is not None:
         more = {client.name: client for client in extra.clients}
         clients = tuple(replace(client, measured=more.get(client.name)) for client in each.clients)
-        each = replace(each, clients=clients, wall_seconds=extra.wall_seconds)
+        each = replace(
+            each,
+            clients=clients,
+            wall_seconds=extra.wall_seconds,
+            enrolment_seconds=extra.enrolment_seconds,
+            replanned=extra.replanned,
+            promised_flops=extra.promised_flops,
+            delivered_flops=extra.delivered_flops,
+        )
     return replace(each, notes=_few(notes))
 
 
@@ -128,23 +136,33 @@ def _of_round(
     number: int,
     notes: list[str],
 ) -> Made | None:
-    """A file of a round, without the clients that are damaged; None where there is none."""
+    """A file of a round, without the clients and changes that are damaged; None where there is none."""
     found = folder.document(name, format_)
     if found is None:
         return None
-    rows = found.get("clients")
+    rows, changes = found.get("clients"), found.get("replanned", [])
     if not isinstance(rows, list):
         raise FileFormatError(f"{name} has no list of clients")
-    made = read(kinds[0], {**found, "round": number, "clients": []}, name)
+    if not isinstance(changes, list):
+        raise FileFormatError(f"{name} has a replanned that is no list")
+    made = read(kinds[0], {**found, "round": number, "clients": [], "replanned": []}, name)
+    return replace(
+        made,
+        clients=_sound(kinds[1], rows, f"client {{}} of {name}", notes),
+        replanned=_sound(Replanned, changes, f"change {{}} of {name}", notes),
+    )
+
+
+def _sound(kind: type[T], rows: list[Any], each: str, notes: list[str]) -> tuple[T, ...]:
+    """Those rows that are not damaged, and a note on each that is."""
     try:
-        clients = read_all(kinds[1], rows)
+        return tuple(read_all(kind, rows))
     except (ValueError, CutwaterError):  # somebody is damaged
         tried = (
-            _tried(partial(read, kinds[1], row, f"client {place} of {name}"), None, notes)
+            _tried(partial(read, kind, row, each.format(place)), None, notes)
             for place, row in enumerate(rows, 1)
         )
-        clients = [client for client in tried if client is not None]
-    return replace(made, clients=tuple(clients))
+        return tuple(row for row in tried if row is not None)
 
 
 def gather(

@@ -1,0 +1,235 @@
+"""Updates are judged before they count: against the global model, and against the others of their round.
+
+Each rule looks at one number of an update. Up to what the global model alone allows, an update is taken in at
+once, as it comes; only what is beyond that waits until the round is over (:mod:`~cutwater.train.spool`: on
+disk, so memory stays that of one update) and is held against the median of all. So a round of ordinary
+updates costs one more look at each and no room, and who is refused depends on the updates alone, not on the
+order in which they come. Where fewer than half lie, the median is no liar's, and nobody is refused for what
+another did. Rounds of one or two updates have no majority: there the global model alone is asked.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutwater.federate.aggregators import Collection
+from cutwater.federate.executor import Update
+from cutwater.federate.tolerant import never_learning
+from cutwater.model.traffic import Traffic
+from cutwater.scenario.judging import JudgeSettings
+from cutwater.train.expected import BadUpdate, Expected
+from cutwater.train.session import State
+from cutwater.train.spool import Spool, distance
+
+_VARIANCE, _MEAN = "running_var", "running_mean"
+_MAJORITY = 3
+"""Updates of which the median is more than one client's word."""
+
+
+class Refused(BadUpdate):
+    """An update that breaks a rule of [judge]."""
+
+
+class Effort(NamedTuple):
+    """How much a client trains in a round."""
+
+    steps: int
+    parts: int
+    """Micro-batches of all steps together: a layer counts each of them once."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of an update, and what is allowed of it."""
+
+    what: str
+    """What it is, in words that go on a sentence about an update."""
+    value: float
+    free: float
+    """Up to here nobody asks what the others did."""
+    factor: float
+    """Beyond that it may be so many times the median of the others'."""
+    key: str
+    """The rule, as [judge] names it."""
+    work: int
+    """What the client did for it, in proportion to which it may be more than the others'."""
+    alone: float = math.inf
+    """What it may be where there is no majority to ask."""
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the others must be asked."""
+        return self.value > self.free
+
+
+class Judged:
+    """The updates of a round on their way to an aggregator, which sees those that may count."""
+
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        collection: Collection,
+        weights: State,
+        model: Traffic,
+        effort: Callable[[str], Effort],
+    ) -> None:
+        self._settings, self._collection, self._weights = settings, collection, weights
+        self._effort, self._model = effort, model
+        self._expected = Expected(weights, never_learning(model))
+        self._spool = Spool(self._expected, weights)
+        self._findings: dict[str, list[Finding]] = {}
+        """Of every update that may count."""
+        self._aside: dict[str, tuple[int, Update]] = {}
+        """Those that wait for the others: the place of each, and all of it but its weights."""
+        moving = [name for name in self._expected.floats if name not in model.aliases]
+        of_layers = [name for name in moving if name.rpartition(".")[2] == _VARIANCE]
+        self._layers = [name.removesuffix(_VARIANCE) for name in of_layers]
+        known = {layer + kind for layer in self._layers for kind in (_VARIANCE, _MEAN)}
+        self._moving = [name for name in moving if name not in known]
+        self._norm = distance(weights, {}, self._moving)
+
+    def add(self, update: Update) -> None:
+        """Take in an update, set it aside until the others are known, or refuse it with a BadUpdate."""
+        client = update.task.client
+        if not self._settings.active:
+            self._collection.add(update)
+            return
+        self._expected.check_kinds(client, update.weights)
+        found = self._measured(client, update.weights)
+        if any(finding.suspicious for finding in found) and client not in self._findings:
+            self._expected.check(client, update.weights)
+            self._aside[client] = (self._spool.put(update.weights), update.without_weights())
+        else:
+            self._collection.add(update)
+        self._findings[client] = found
+
+    def settle(self) -> Iterator[BadUpdate]:
+        """After the last update: hold those that waited against the others; those that are refused."""
+        try:
+            for client in sorted(self._aside):
+                try:
+                    self._verdict(client)
+                    place, update = self._aside[client]
+                    self._collection.add(replace(update, weights=self._spool.get(place)))
+                except BadUpdate as error:
+                    yield error
+        finally:
+            self._spool.close()
+
+    def result(self) -> tuple[State, State]:
+        """What the aggregator makes of the updates that count."""
+        return self._collection.result()
+
+    def _measured(self, client: str, state: State) -> list[Finding]:
+        moved = distance(state, self._weights, self._moving)
+        rules, effort = self._settings, self._effort(client)
+        if self._norm > 0 and moved > rules.largest_norm * self._norm:
+            raise Refused(
+                client,
+                f"moves the weights by a norm of {moved:.3g}, {moved / self._norm:.3g} times that of the "
+                f"global model ({self._norm:.3g}), but largest_norm of [judge] allows at most "
+                f"{rules.largest_norm * self._norm:.3g}",
+            )
+        found = [
+            Finding(
+                "moves the weights by a norm of",
+                moved,
+                rules.norm_of_model * self._norm,
+                rules.norm_of_others,
+                "norm_of_others",
+                effort.steps,
+            )
+        ]
+        for layer in self._layers:
+            found += self._of_statistics(client, layer, state, effort.steps)
+        for name in self._expected.counters:
+            found += self._of_whole_numbers(client, name, state[name], effort.parts)
+        return found
+
+    def _of_statistics(self, client: str, layer: str, state: State, steps: int) -> list[Finding]:
+        """Of a normalisation layer: its running variance, and how far its running mean went, squared."""
+        name, usual = layer + _VARIANCE, _mean(self._weights[layer + _VARIANCE])
+        least = float(state[name].min()) if state[name].numel() else 0.0
+        if least < 0:
+            raise Refused(client, f"has {least:.3g} in {name!r}, but a variance is never negative")
+        factor = self._settings.statistics
+        what = f"has {name!r} at a mean of"
+        found = [Finding(what, _mean(state[name]), factor * usual, factor, "statistics", steps)]
+        mean = layer + _MEAN
+        if mean in self._expected.floats:
+            far = _mean((state[mean].double() - self._weights[mean].double()).square())
+            what = f"moves {mean!r} by a mean square of"
+            found.append(Finding(what, far, factor * usual, factor, "statistics", steps))
+        return found
+
+    def _of_whole_numbers(self, client: str, name: str, tensor: Tensor, parts: int) -> list[Finding]:
+        """A table stands still, whoever says otherwise; of a counter, how far it advanced and went back."""
+        before = self._weights[name].detach().cpu()
+        after = tensor.detach().cpu()
+        if torch.equal(before, after):
+            return [] if tensor.numel() != 1 else self._of_counter(name, 0.0, parts)
+        ahead = after.double() - before.double()
+        if tensor.numel() == 1:
+            return self._of_counter(name, float(ahead), parts)
+        raise Refused(
+            client,
+            f"moves {name!r} by up to {float(ahead.abs().max()):.3g}, but buffers of several whole numbers "
+            "must stay as they are",
+        )
+
+    def _of_counter(self, name: str, ahead: float, parts: int) -> list[Finding]:
+        """Findings of the same number for every client, so that they can be compared."""
+        allowed = self._settings.counters * parts
+        return [
+            Finding(f"advances {name!r} by", max(ahead, 0.0), allowed, 1.0, "counters", parts, allowed),
+            Finding(f"takes back {name!r} by", max(-ahead, 0.0), 0.0, 1.0, "counters", parts, 0.0),
+        ]
+
+    def _verdict(self, client: str) -> None:
+        """Raise where a number is beyond what the others and the global model allow."""
+        for number, mine in enumerate(self._findings[client]):
+            if not mine.suspicious:
+                continue
+            all_ = [found[number] for found in self._findings.values()]
+            usual = median(each.value for each in all_ if math.isfinite(each.value))
+            more = mine.work / median(each.work for each in all_)
+            limit = max(mine.free, mine.factor * usual * max(1.0, more))
+            if len(self._findings) < _MAJORITY:
+                limit = mine.alone
+            if mine.value > limit:
+                raise Refused(client, _sentence(mine, usual, limit, len(self._findings)))
+
+
+def judge_of(
+    settings: JudgeSettings,
+    collection: Collection,
+    weights: State,
+    model: Traffic,
+    parts: Callable[[str], Sequence[Sequence[int]]],
+) -> Judged:
+    """The judge of a round that starts from these weights; ``parts`` are those of a client's mini-batches."""
+
+    @cache
+    def effort(client: str) -> Effort:
+        steps = parts(client)
+        return Effort(len(steps), sum(map(len, steps)))
+
+    return Judged(settings, collection, weights, model, effort)
+
+
+def _sentence(mine: Finding, usual: float, limit: float, updates: int) -> str:
+    told = f"{mine.what} {mine.value:.3g}"
+    if updates >= _MAJORITY:
+        times = f"{mine.value / usual:.3g} times" if usual > 0 else "beyond"
+        told += f", {times} the median of the round's {updates} updates ({usual:.3g})"
+    return f"{told}, but {mine.key} of [judge] allows at most {limit:.3g}"
+
+
+def _mean(tensor: Tensor) -> float:
+    return float(tensor.detach().double().mean()) if tensor.numel() else 0.0
