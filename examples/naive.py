@@ -136,9 +136,9 @@ def average(states: list[dict[str, torch.Tensor]], weights: list[int]) -> dict[s
 
 # 7. All of it, on real digits.
 def main() -> None:
-    from cutwater.data.sources import load
+    from cutwater import DataSettings
 
-    data, random = load("digits"), np.random.default_rng(0)
+    data, random = DataSettings(source="digits").load(), np.random.default_rng(0)
     clients = [
         Client(f"c{k}", compute=c * 1e9, rate=8e6, work=20 * 32, samples=200)
         for k, c in enumerate([0.05, 0.1, 0.5, 1.0, 2.0, 4.0], start=1)

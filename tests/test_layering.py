@@ -25,6 +25,7 @@ ORDER = (
     "fleet",
     "report",
     "reproduce",
+    "coverage",
     "web",
     "cli",
     "__main__",

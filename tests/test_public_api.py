@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import runpy
 import subprocess
 import sys
@@ -21,7 +22,10 @@ NAMES = [
     "CutwaterError",
     "DataSettings",
     "Fleet",
+    "Job",
+    "JobsPlan",
     "Layered",
+    "Pad",
     "Plan",
     "Problem",
     "Profile",
@@ -38,9 +42,11 @@ NAMES = [
     "from_datasets",
     "join",
     "layered",
+    "load_jobs",
     "load_run",
     "load_scenario",
     "measure",
+    "plan_jobs",
     "predict",
     "profile_layered",
     "profile_model",
@@ -52,6 +58,8 @@ EXTENDING = [
     "Aggregator",
     "Arrival",
     "BadUpdate",
+    "Codec",
+    "CodecError",
     "Collection",
     "Condition",
     "Executor",
@@ -65,16 +73,19 @@ EXTENDING = [
     "Record",
     "Result",
     "Score",
+    "Size",
     "Task",
     "Traffic",
     "Trainer",
     "Update",
     "VirtualClock",
+    "Wires",
     "assemble",
     "latency",
     "load_newest",
     "register",
     "rounds",
+    "server_work",
     "start",
     "train",
     "verify",
@@ -119,3 +130,21 @@ def test_importing_cutwater_imports_neither_torch_nor_numpy():
     code = f"import sys, cutwater, cutwater.extend; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def imported(text):
+    """Modules of the package that Python within a text imports."""
+    return set(re.findall(r"^ *(?:from|import) (cutwater[\w.]*)", text, re.MULTILINE))
+
+
+SHOWN = [
+    path
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*"))
+    if path.suffix in (".md", ".py", ".ipynb")
+]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_and_examples_import_public_names_alone(path):
+    text = path.read_text(encoding="utf-8").replace('"from cutwater', "from cutwater")
+    assert imported(text) <= {"cutwater", "cutwater.extend"}

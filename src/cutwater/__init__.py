@@ -12,6 +12,7 @@ from cutwater.base.lazy import offered
 if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.base.errors import CutwaterError as CutwaterError
     from cutwater.data.custom import from_datasets as from_datasets
+    from cutwater.data.padding import Pad as Pad
     from cutwater.execute.finished import evaluate as evaluate, export as export, predict as predict
     from cutwater.execute.local import run as run
     from cutwater.federate.from_scenario import study_of as study_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.model.layers import Layered as Layered
     from cutwater.model.zoo import build as build
     from cutwater.plan.fleet import Client as Client, Fleet as Fleet
+    from cutwater.plan.jobs import Job as Job, JobsPlan as JobsPlan, plan_jobs as plan_jobs
     from cutwater.plan.planners import solve as solve
     from cutwater.plan.problem import Problem as Problem, Server as Server
     from cutwater.plan.session import Session as Session
@@ -29,8 +31,9 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
     from cutwater.profile.measure import measure as measure
     from cutwater.profile.values import Profile as Profile
-    from cutwater.runs.kept import load_run as load_run
+    from cutwater.runs.models import load_run as load_run
     from cutwater.scenario.file import Scenario as Scenario, load_scenario as load_scenario
+    from cutwater.scenario.jobs import load_jobs as load_jobs
     from cutwater.scenario.settings import (
         ConditionSettings as ConditionSettings,
         DataSettings as DataSettings,
@@ -43,7 +46,10 @@ _HOME = {
     "CutwaterError": "cutwater.base.errors",
     "DataSettings": "cutwater.scenario.settings",
     "Fleet": "cutwater.plan.fleet",
+    "Job": "cutwater.plan.jobs",
+    "JobsPlan": "cutwater.plan.jobs",
     "Layered": "cutwater.model.layers",
+    "Pad": "cutwater.data.padding",
     "Plan": "cutwater.plan.value",
     "Problem": "cutwater.plan.problem",
     "Profile": "cutwater.profile.values",
@@ -60,9 +66,11 @@ _HOME = {
     "from_datasets": "cutwater.data.custom",
     "join": "cutwater.model.halves",
     "layered": "cutwater.model.discover.layered",
-    "load_run": "cutwater.runs.kept",
+    "load_jobs": "cutwater.scenario.jobs",
+    "load_run": "cutwater.runs.models",
     "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",
+    "plan_jobs": "cutwater.plan.jobs",
     "predict": "cutwater.execute.finished",
     "profile_layered": "cutwater.profile.count",
     "profile_model": "cutwater.profile.count",

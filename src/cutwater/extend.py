@@ -1,7 +1,10 @@
-"""What planners, partitions, aggregators and executors of one's own are written with (docs/extending.md).
+"""What planners, partitions, aggregators, codecs and executors of one's own are written with.
+
+docs/extending.md shows how.
 
 ``register(name, planner)`` adds a planner, which ``assemble``s its plan; an :class:`Aggregator` goes into
-``Study.of(aggregator=...)`` or is named in [train]; ``train(study, executor, start(study))`` plays all rounds
+``Study.of(aggregator=...)`` or is named in [train]; a :class:`Codec` tells its :class:`Size` and is named in
+[wire], or in ``Study.of(wires=Wires(...))``; ``train(study, executor, start(study))`` plays all rounds
 of a study with an :class:`Executor` of one's own, of which ``examples/own_executor.py`` is one.
 """
 
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING
 from cutwater.base.lazy import offered
 
 if TYPE_CHECKING:  # what type checkers and editors see
+    from cutwater.base.errors import CodecError as CodecError
+    from cutwater.codec.value import Codec as Codec, Size as Size
     from cutwater.data.partition import Partition as Partition
     from cutwater.execute.local import LocalTrainer as LocalTrainer
     from cutwater.federate.aggregators import (
@@ -35,18 +40,26 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.federate.record import Record as Record
     from cutwater.federate.verify import verify as verify
     from cutwater.model.traffic import Traffic as Traffic
-    from cutwater.plan.latency import NOTHING as NOTHING, Phases as Phases, latency as latency
+    from cutwater.plan.latency import (
+        NOTHING as NOTHING,
+        Phases as Phases,
+        latency as latency,
+        server_work as server_work,
+    )
     from cutwater.plan.planners import register as register
+    from cutwater.plan.session import Wires as Wires
     from cutwater.plan.value import assemble as assemble
     from cutwater.runs.checkpoint import load_newest as load_newest
-    from cutwater.train.aggregate import BadUpdate as BadUpdate
+    from cutwater.train.expected import BadUpdate as BadUpdate
     from cutwater.train.scores import Score as Score
     from cutwater.train.session import Result as Result, Task as Task
 
 _HOME = {
     "Aggregator": "cutwater.federate.aggregators",
     "Arrival": "cutwater.federate.executor",
-    "BadUpdate": "cutwater.train.aggregate",
+    "BadUpdate": "cutwater.train.expected",
+    "Codec": "cutwater.codec.value",
+    "CodecError": "cutwater.base.errors",
     "Collection": "cutwater.federate.aggregators",
     "Condition": "cutwater.federate.conditions",
     "Executor": "cutwater.federate.executor",
@@ -60,16 +73,19 @@ _HOME = {
     "Record": "cutwater.federate.record",
     "Result": "cutwater.train.session",
     "Score": "cutwater.train.scores",
+    "Size": "cutwater.codec.value",
     "Task": "cutwater.train.session",
     "Traffic": "cutwater.model.traffic",
     "Trainer": "cutwater.federate.executor",
     "Update": "cutwater.federate.executor",
     "VirtualClock": "cutwater.federate.clock",
+    "Wires": "cutwater.plan.session",
     "assemble": "cutwater.plan.value",
     "latency": "cutwater.plan.latency",
     "load_newest": "cutwater.runs.checkpoint",
     "register": "cutwater.plan.planners",
     "rounds": "cutwater.federate.loop",
+    "server_work": "cutwater.plan.latency",
     "start": "cutwater.federate.loop",
     "train": "cutwater.federate.loop",
     "verify": "cutwater.federate.verify",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.measured import Measured, Replanned, RoundMeasured
 
 pytest.importorskip(
     "flwr", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
@@ -131,7 +131,7 @@ def write_run(folder: Path) -> Path:
     return folder
 
 
-def write_measured(run: Path, *, model_timed: bool) -> None:
+def write_measured(run: Path, *, model_timed: bool, replanned: tuple[Replanned, ...] = ()) -> None:
     client = Measured(
         name="c1",
         wall_seconds=9.8,
@@ -146,7 +146,9 @@ def write_measured(run: Path, *, model_timed: bool) -> None:
         emulated=True,
     )
     (run / "measured").mkdir()
-    (run / "measured" / "00001.json").write_text(json.dumps(RoundMeasured(1, 9.9, (client,)).to_json()))
+    (run / "measured" / "00001.json").write_text(
+        json.dumps(RoundMeasured(1, 9.9, (client,), replanned=replanned).to_json())
+    )
 
 
 def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
@@ -171,9 +173,19 @@ def test_audit_calls_measured_what_was_measured_and_nothing_else(tmp_path):
     assert "predicted 8 s, 8.8 s by the virtual clock (+10.0%)" in invoke("audit", run).output
     write_measured(run, model_timed=True)
     shown = invoke("audit", run).output
-    assert "predicted 8 s, measured 8.8 s (+10.0%); 9.9 s on the wall" in shown
+    assert "predicted 8 s, measured 8.8 s (+10.0%); 9.9 s on the wall, 1.24 x the prediction" in shown
     assert "2 s → 2 s" in shown
     assert "*" not in shown
+
+
+def test_audit_tells_of_shares_that_were_planned_anew(tmp_path):
+    run = write_run(tmp_path / "run")
+    change = Replanned(3.0, "client c2 is lost", 9.5, 8.5, {"c1": 2e9})
+    write_measured(run, model_timed=True, replanned=(change,))
+    told = "shares planned anew after 3 s, as client c2 is lost: done by 8.5 s instead of 9.5 s"
+    assert told in invoke("audit", run).output
+    (found,) = json.loads(invoke("audit", run, "--json").output)["rounds"][0]["replanned"]
+    assert found["shares"] == {"c1": 2e9}
 
 
 def test_audit_does_not_call_measured_what_was_lost_in_the_polling(tmp_path):

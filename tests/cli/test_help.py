@@ -16,8 +16,10 @@ ARGUMENTS = {
     "scenario": "One section, such as train; all if not given.",
     "profile": "A model by name, or your own as package.module:function.",
     "plan": "A TOML file: model or profile, server, session, clients.",
+    "jobs": "A TOML file: the server, and a job table for each model.",
     "compare": "A TOML file: model or profile, server, session, clients.",
     "sweep": "A TOML file: model or profile, server, session, clients.",
+    "size": "A TOML file: model or profile, server, session, clients.",
     "whatif": "A TOML file: model or profile, server, session, clients.",
     "data": "A TOML file: model or profile, server, session, clients.",
     "train": "A TOML file: model or profile, server, session, clients.",
@@ -31,8 +33,11 @@ ARGUMENTS = {
     "web": "A scenario to open with.",
     "fleet": "A TOML file: model or profile, server, session, clients.",
     "audit": "The folder of a run.",
-    "probe": "Measure its model and batch size; a small CNN if not given.",
+    "probe": "Measure its model, in parts of its size; a small CNN if not given.",
     "scaffold": "A new or empty folder.",
+    "turns": "Where the socket is, or is to be.",
+    "coverage": "Libraries or models, such as timm; all unless given.",
+    "examples": "A new or empty folder to copy them into.",
 }
 
 
@@ -58,8 +63,23 @@ def test_help_explains_the_argument_and_gives_an_example(command):
     assert f"Example: cutwater {command} " in text
 
 
-def test_brackets_are_shown():
-    assert "goes into the scenario's [[client]] table" in words(helped("probe"))
+def bracketed(command):
+    """What stands in brackets in the texts that a command's help is made of."""
+    texts = [command.help or "", *(getattr(one, "help", None) or "" for one in command.params)]
+    return [found for text in texts for found in re.findall(r"\[+[^][]+\]+", text.replace("\\[", "["))]
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_no_help_loses_what_stands_in_brackets(command):
+    """Rich takes brackets for markup, and leaves out what it does not know, unless they are escaped."""
+    shown = words(helped(command, "400"))
+    for text in bracketed(COMMANDS.commands[command]):
+        assert text in shown
+
+
+def test_there_are_brackets_to_lose():
+    every = {text for command in COMMANDS.commands.values() for text in bracketed(command)}
+    assert {"[train]", "[data]", "[[client]]"} <= every
 
 
 @pytest.mark.parametrize("width", ["60", "80", "100"])

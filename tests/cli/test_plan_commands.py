@@ -96,7 +96,7 @@ def test_a_plan_as_json_has_what_programs_look_for(run):
     for client in data["clients"]:
         assert set(client) == {
             *("name", "cut", "share", "mode", "latency", "phases"),
-            *("schedule", "up", "down", "alone", "bytes_up", "bytes_down"),
+            *("schedule", "up", "down", "alone", "bytes_up", "bytes_down", "second_cut"),
         }
         assert set(client["phases"]) == {*PHASES, OVERLAP}
         assert (client["schedule"], client["phases"][OVERLAP]) == ("in turn", 0)
@@ -174,6 +174,20 @@ def test_all_planners_side_by_side(run):
     assert all(entry["gap"] >= 0 and entry["planning_seconds"] > 0 for entry in entries.values())
     _, table, _ = run("compare")
     assert "Above optimum" in table
+
+
+def test_what_codecs_parts_and_a_round_trip_are_worth_is_below_the_planners(run):
+    _, out, _ = run("compare", "--json")
+    cells = json.loads(out)["worth"]
+    near = {(cell["codec"], cell["micro_batches"]): cell for cell in cells if cell["rtt"] is None}
+    far = {(cell["codec"], cell["micro_batches"]): cell for cell in cells if cell["rtt"] == 0.1}
+    assert near.keys() == far.keys() == {("fp32", 1), ("fp32", 2), ("fp32", 4), ("fp32", 8)}
+    assert all(cell["latency"] > near[key]["latency"] for key, cell in far.items())
+    _, table, _ = run("compare")
+    assert "\nfp32, rtt 100 ms " in table
+    assert "what clients limit codecs and schedules to is left out" in table
+    _, out, _ = run("compare", "--help")
+    assert "round trip" in " ".join(out.split())
 
 
 def test_a_planner_without_a_plan_is_named_beside_the_others(run):
@@ -269,14 +283,87 @@ def test_what_more_of_everything_is_worth(run):
     code, out, _ = run("whatif", "--json")
     data = json.loads(out)
     assert code == 0
-    assert len(data["changes"]) == 1 + 2 * 3
-    assert {change["method"] for change in data["changes"]} == {"re-solved"}
+    assert len(data["changes"]) + data["others"] == 1 + 2 * 3
     assert data["changes"][0]["saved"] > 0
-    code, out, _ = run("whatif", "--method", "analytic", "--compute", "2 GFLOPS", "--rate", "8 Mbit/s")
+    code, out, _ = run("whatif", "--compute", "2 GFLOPS", "--rate", "8 Mbit/s", "--top", "1")
     assert code == 0
-    assert "analytic: to first order" in out
-    code, _, err = run("whatif", "--method", "guess")
-    assert (code, "there is no method 'guess'" in err) == (2, True)
+    assert "each is planned anew; none of 6 other changes saves more than" in out
+
+
+def test_a_change_of_ones_own_is_planned_anew_and_priced(run):
+    text = "clients with rate < 2.5 MB/s: rate = 2.5 MB/s; server compute x2"
+    prices = ("[session]", '[prices]\ncompute = "0.1 EUR / GFLOPS / h"\nlink = "1 EUR / MB/s / h"\n[session]')
+    code, out, _ = run("whatif", "--json", "--change", text, "--change", "slow removed", change=prices)
+    asked = {each["change"]: each for each in json.loads(out)["asked"]}
+    assert code == 0
+    # 300 GFLOPS more; "fast" gets 0.5 MB/s both ways, and "far" 1.5 MB/s up and as much less down.
+    assert asked[text]["cost"] == pytest.approx(30 + 0.5)
+    assert asked[text]["saved_per_money"] == pytest.approx(asked[text]["saved"] / 30.5)
+    assert asked["slow removed"]["saved"] > 0
+    code, out, _ = run("whatif", change=prices)
+    assert "The most for the money, of all: +1 " in out
+
+
+def test_the_most_for_the_money_is_told_of_all_changes_and_ranked_by(run):
+    prices = ("[session]", '[prices]\ncompute = "1e-9 EUR / GFLOPS"\nlink = "1 EUR / MB/s"\n[session]')
+    for top in ("1", "7"):
+        code, out, _ = run("whatif", "--top", top, change=prices)
+        assert code == 0
+        assert "The most for the money, of all: +1 GFLOPS at the server" in out
+    code, out, _ = run("whatif", "--top", "1", "--by", "money", "--json", change=prices)
+    data = json.loads(out)
+    assert data["changes"] == [data["most_for_money"]]
+    assert data["most_for_money"]["kind"] == "server compute"
+    assert data["others"] == 3  # links; devices have no price
+    code, out, _ = run("whatif", "--top", "1", "--by", "money", change=prices)
+    assert "none of 3 other changes that cost money saves more than" in out
+    for by, message in (("money", "nothing costs any: add [prices]"), ("euros", "--by is 'euros'")):
+        code, out, err = run("whatif", "--by", by)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_more_clients_on_a_shared_line_than_are_ranked_still_get_an_answer(run):
+    fleet = """[fleet]
+clients = 60
+compute = ["1 GFLOPS", "9 GFLOPS"]
+rate = "2 MB/s"
+samples = 300
+[uplink]
+capacity = "20 MB/s"
+"""
+    text = SCENARIO[: SCENARIO.index("[[client]]")] + fleet
+    code, out, _ = run("whatif", "--change", "uplink capacity x2", change=(SCENARIO, text))
+    assert code == 0
+    assert "uplink capacity x2" in out
+    assert "of 60 clients that share links, single changes are not ranked" in out
+    code, out, err = run("whatif", change=(SCENARIO, text))
+    assert (code, out) == (2, "")
+    assert "ask for changes of your own, such as 'uplink capacity x2'" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rates up", "the change 'rates up' can't be read: write 'all rates x1.2'"),
+        ("c9 rate x2", "the fleet has no client 'c9'"),
+        ("far..slow removed", "the range 'far..slow' ends before it begins"),
+        ("all removed", "leaves no clients"),
+        ("all rates x-1", "must be by a number above 0"),
+        ("all rates - 90 GB/s", "leaves nothing, or less, of what there is"),
+        ("all samples = 1.5", "the amount of the change 'all samples = 1.5' is '1.5'"),
+        ("uplink capacity x2", "of a link that is not shared: add [uplink]"),
+        ("clients with rate < 2 MB/s and fast: rate x2", "the condition 'fast' of 'clients with"),
+        ("all rates = 3", "must be a number with a unit such as '4 MB/s'"),
+        ("micro_batches = 64", "micro_batches is 64, but the mini-batches"),
+        ("all wire int7", "the codec of the wire is 'int7'"),
+    ],
+)
+def test_a_change_that_can_not_be_made_is_one_sentence(run, text, message):
+    code, out, err = run("whatif", "--change", text)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
 
 
 BAD = [
@@ -404,3 +491,50 @@ def test_output_that_finds_no_room_is_one_sentence(folder):
     assert done.stderr == (
         "cutwater: nothing more can be written: there is no space left; make room and run it again\n"
     )
+
+
+def test_a_plan_is_written_as_its_name_says_and_tells_the_knee(run, folder):
+    code, out, _ = run("plan", "--out", str(folder / "plan.csv"), "--all")
+    assert code == 0
+    assert "The knee: a server of" in out
+    lines = (folder / "plan.csv").read_text().splitlines()
+    assert lines[0].startswith("name,cut,second_cut,share_flops,mode")
+    assert [line.split(",")[0] for line in lines[1:]] == ["slow", "fast", "far"]
+    data = json.loads(run("plan", "--json")[1])
+    assert data["knee"]["floor"] < data["knee"]["latency"] < data["knee"]["without"]
+    swept = json.loads(run("sweep", "--server", "100 GFLOPS:900 GFLOPS", "--points", "2", "--json")[1])
+    assert swept["knee"] == data["knee"]
+
+
+def test_the_smallest_server_for_a_round(run):
+    target = json.loads(run("plan", "--json")[1])["latency"] * 1.1
+    data = json.loads(run("size", "--round", f"{target!r} s", "--json")[1])
+    assert data["cheapest"] is None
+    compute = data["server"]["compute"]
+    for part, meets in ((1, True), (0.999, False)):
+        change = ('"300 GFLOPS"', f'"{compute * part!r} FLOPS"')
+        found = json.loads(run("plan", "--json", change=change)[1])["latency"]
+        assert (found <= target * (1 + 1e-9)) == meets
+    prices = ("[session]", '[prices]\ncompute = "1 EUR / GFLOPS / h"\nlink = "1 EUR / MB/s / h"\n[session]')
+    code, out, _ = run("size", "--round", f"{target!r} s", change=prices)
+    assert code == 0
+    assert "The cheapest mix costs" in out
+    code, out, err = run("size", "--round", "1 ms")
+    assert (code, out) == (2, "")
+    assert "no server makes a round take 1 ms: " in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("mark", "mine"), [("", ","), ("\ufeff", ";"), ("\ufeff\n", "\t"), ("", "\t")])
+def test_a_fleet_is_read_from_csv_with_any_separator(run, folder, mark, mine):
+    rows = (("name", "compute", "rate", "samples"), ("a", "1 GFLOPS", "2 MB/s", "300"))
+    (folder / "fleet.csv").write_text(mark + "\n".join(mine.join(row) for row in rows), encoding="utf-8")
+    clients = SCENARIO[SCENARIO.index("[[client]]") :]
+    code, out, err = run("plan", "--json", change=(clients, ""))
+    assert (code, "clients" in err) == (2, True)
+    listed = ('profile = "profile.json"', 'profile = "profile.json"\nclients = "fleet.csv"')
+    text = SCENARIO.replace(*listed).replace(clients, "")
+    (folder / "scenario.toml").write_text(text)
+    code, out, err = run("plan", "--json", change=(SCENARIO, text))
+    assert (code, err) == (0, "")
+    assert [client["name"] for client in json.loads(out)["clients"]] == ["a"]

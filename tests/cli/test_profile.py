@@ -75,6 +75,40 @@ def test_people_see_a_table_with_marked_cuts_and_the_fit(run):
     assert max(map(len, lines)) <= 100
 
 
+SEES_SMALLER = "BatchNorm sees the parts of a mini-batch: with micro_batches = m in [session]"
+FROZEN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+def net():
+    return Net(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
+"""
+
+
+def test_people_are_told_that_micro_batches_make_batch_norm_see_smaller_batches(run, tmp_path, monkeypatch):
+    (tmp_path / "frozen_norm.py").write_text(FROZEN)
+    monkeypatch.chdir(tmp_path)
+    for model, told in (
+        ("resnet18 --input 3x32x32", True),
+        ("mlp --input 8", False),
+        ("text_transformer --input 16", False),
+        ("frozen_norm:net --input 1x4x4", False),  # it stays in eval mode, and uses no batch's statistics
+    ):
+        code, out, _ = run(model)
+        lines = [line for line in out.splitlines() if line.startswith(SEES_SMALLER)]
+        assert (code, len(lines)) == (0, told), model
+        _, out, _ = run(f"{model} --json")
+        assert Profile.from_json(json.loads(out)).batch_norm is told, model
+    _, out, _ = run("--help")
+    assert "BatchNorm" in out
+    assert "micro_batches" in out
+
+
 def test_a_model_without_products_takes_0_flops(run, tmp_path, monkeypatch):
     (tmp_path / "free_model.py").write_text(
         "from torch import nn\ndef net(): return nn.Sequential(nn.PReLU(), nn.Flatten())\n"

@@ -1,6 +1,7 @@
 """`cutwater train`, `verify`, `runs` and `data`, as people and programs see them."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -285,7 +286,7 @@ def test_data_shows_who_holds_what(cutwater, tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"train": "clip_norm = 1.0"}, "clip_norm can't be used: clipping by the global norm"),
+        ({"train": "max_grad_norm = 1.0"}, "clipping by the global norm is clip_norm"),
         ({"train": 'optimizer = "sdg"'}, "optimizer 'sdg' is unknown"),
         ({"train": 'optimizer = "lbfgs"'}, "optimizer 'lbfgs' can't be used: its line search"),
         ({"train": 'loss = "crossentropy"'}, "did you mean 'cross_entropy'"),
@@ -348,6 +349,62 @@ def loss(output, labels):
     value = torch.nn.functional.cross_entropy(output, labels)
     return value if torch.is_grad_enabled() else value * torch.inf
 """
+
+
+FUSE = """
+import os
+
+import torch
+from torch import nn
+
+
+class Fuse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("trained", torch.tensor(0))
+
+    def forward(self, x):
+        if self.training:
+            self.trained += 1
+        blown = self.trained > 2 and os.environ.get("BLOWN") in ("nan", "inf")
+        return x * float(os.environ["BLOWN"]) if blown else x
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), Fuse(), nn.ReLU(), nn.Linear(16, 10))
+"""
+INT8 = '\n[wire]\nup = "int8"\ndown = "int8"\n'
+
+
+@pytest.mark.parametrize("blown", ["nan", "inf"])
+def test_what_int8_can_not_carry_names_client_and_round_and_loses_no_round_before(
+    cutwater, tmp_path, monkeypatch, blown
+):
+    """Two steps a round: the third forward of a session's model is the first of round 2."""
+    module = f"fuse_of_{blown}"  # a module of one name is imported once in a process
+    (tmp_path / f"{module}.py").write_text(FUSE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("BLOWN", blown)
+    path = scenario(tmp_path, model=f'name = "{module}:net"')
+    path.write_text(path.read_text() + INT8)
+    folder = tmp_path / "run"
+    train = ("train", path, "--run", folder, "--workers", "1", "--planner", "splitfed", "--option", "cut=3")
+    sentence = refused(cutwater(*train))
+    assert re.match(
+        r"cutwater: client 'c\d', round 2: a tensor of the smashed data of part 0 holds NaN or infinity, "
+        r"which int8 can't carry: .*; the rounds before are kept$",
+        sentence,
+    )
+    kept = (folder / "metrics.jsonl").read_bytes()
+    assert [json.loads(line)["round"] for line in kept.splitlines()] == [1]
+    assert refused(cutwater(*train, "--resume")) == sentence
+    assert (folder / "metrics.jsonl").read_bytes() == kept
+    monkeypatch.delenv("BLOWN")
+    code, _, err = cutwater(*train, "--resume")
+    assert code == 0, err
+    lines = (folder / "metrics.jsonl").read_bytes()
+    assert lines.startswith(kept)
+    assert [json.loads(line)["round"] for line in lines.splitlines()] == [1, 2, 3]
 
 
 def test_a_test_loss_that_overflows_is_null_and_the_run_goes_on(cutwater, tmp_path, monkeypatch):

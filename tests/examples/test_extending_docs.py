@@ -1,14 +1,19 @@
 """The code in docs/extending.md runs as it stands."""
 
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from collecting import run
 from small_study import small_clients, small_data, small_model, small_study
 
 import cutwater
+from cutwater.codec import transfer
+from cutwater.extend import CodecError, Wires
 from cutwater.plan.planners import _PLANNERS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
@@ -53,3 +58,17 @@ def test_an_aggregator_of_ones_own():
     (after,) = run(study)
     for name, tensor in after.progress.weights.items():
         assert torch.equal(tensor, torch.stack([one[name] for one in seen]).median(dim=0).values)
+
+
+def test_a_codec_of_ones_own(monkeypatch):
+    names = {"__name__": "my_codecs"}
+    exec(BLOCKS[2], names)
+    codec, values = names["Halves"](), np.array([[1.0, -2.5], [0.1, 60_000.0]], dtype=np.float32)
+    came = transfer(codec, values, 0)
+    assert np.array_equal(came, values.astype("f2").astype("f4"))
+    with pytest.raises(CodecError, match="the tensor holds numbers beyond 65,504"):
+        transfer(codec, values * 2, 0)
+    monkeypatch.setitem(sys.modules, "my_codecs", SimpleNamespace(**names))
+    study = small_study(train={"rounds": 1}, wires=Wires(up=("my_codecs:Halves",)))
+    (after,) = run(study)
+    assert {part.up for part in after.outcome.parts if part.cut < len(study.model)} == {"my_codecs:Halves"}

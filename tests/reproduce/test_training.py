@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from cutwater.base.errors import DataError
-from cutwater.base.jsonfile import document, write_json
 from cutwater.reproduce.catalogue import choose
-from cutwater.reproduce.item import Context, plain
+from cutwater.reproduce.item import Context
 from cutwater.reproduce.paper_setup import thirty
-from cutwater.reproduce.recorded import FORMAT, VERSION, Recorded, recorded
 from cutwater.reproduce.training import PLANNERS, load_data, make_study, train
 
 (ITEM,) = choose(["accuracy"])
+(BEYOND,) = choose(["beyond"])
 TINY = replace(ITEM.quick, rounds=2, seeds=(1,))
 
 
@@ -80,31 +79,22 @@ def test_progress_counts_every_session_of_every_seed():
     assert heard == sorted(heard)
 
 
-def test_a_recorded_curve_comes_back_as_it_was(tmp_path):
-    curve = Recorded(
-        seed=1,
-        lr=0.05,
-        done=4,
-        rounds=(2, 4),
-        accuracy=(0.5, 0.9),
-        loss=(2.0, 1.0, 0.5, 0.3),
-        seconds=dict.fromkeys(PLANNERS, (10.0, 20.0)),
-        weights_sha256="00",
-        wall_hours=1.0,
-        versions={"torch": "2"},
-    )
-    write_json(tmp_path / "r.json", document(FORMAT, VERSION, plain(curve)))
-    assert recorded(tmp_path / "r.json") == curve
-    assert recorded(tmp_path / "none.json") is None
+def test_codecs_that_were_trained_before_an_interruption_are_not_trained_again(tmp_path, quick_values):
+    quick = BEYOND.quick
+    settings = replace(quick, training=replace(quick.training, keep=True))
+    heard = []
 
+    def interrupted(done, total):
+        heard.append(done)
+        if done > total // 2:
+            raise KeyboardInterrupt
 
-def test_the_committed_curve_is_a_training_of_the_full_settings_and_says_how_far_it_went():
-    curve = recorded()
-    assert curve is not None
-    assert (curve.lr, curve.seed) == (ITEM.full.lr, ITEM.full.seeds[0])
-    assert len(curve.rounds) == len(curve.accuracy) == len(curve.seconds["exact"])
-    assert curve.rounds[-1] <= curve.done == len(curve.loss) <= ITEM.full.rounds
-    assert all(0 <= accuracy <= 1 for accuracy in curve.accuracy)
-    assert f"{curve.done} of {ITEM.full.rounds} rounds" in curve.sentence(ITEM.full.rounds)
-    (claim,) = curve.claims(ITEM.full.rounds)
-    assert claim.holds == (max(curve.accuracy) >= 0.9)
+    with pytest.raises(KeyboardInterrupt):
+        BEYOND.run(settings, Context(watch=interrupted, runs=tmp_path))
+    sessions = quick.training.rounds * quick.training.clients
+    whole, part = divmod(heard[-1], sessions)
+    assert len(list(tmp_path.iterdir())) == whole + bool(part)
+    again = []
+    values = BEYOND.run(settings, Context(watch=lambda done, total: again.append(done), runs=tmp_path))
+    assert min(again) > whole * sessions, "what was whole is only read"
+    assert values.accuracies == quick_values("beyond").accuracies

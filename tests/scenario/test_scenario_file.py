@@ -19,6 +19,7 @@ from cutwater.federate.from_scenario import condition_settings, data_settings
 from cutwater.profile.options import RESERVED
 from cutwater.profile.values import Cut, Profile
 from cutwater.scenario.file import load_scenario
+from cutwater.scenario.jobs import load_jobs
 
 HEAD = """
 profile = "profile.json"
@@ -94,6 +95,18 @@ def test_a_listed_client_is_read_with_its_units(scenario):
     assert found.server.compute == 3e12
     assert (found.session.epochs, found.session.batch_size) == (20, 32)
     assert found.problem().work == [20 * 3396]
+
+
+def test_labels_stay_for_all_or_for_one(scenario):
+    stays = HEAD + 'labels = "stay"\n' + CLIENT
+    assert scenario(stays).problem().stay.tolist() == [True]
+    assert scenario(stays + 'labels = "go"\n').problem().stay.tolist() == [False]
+    assert scenario(HEAD + CLIENT + 'labels = "stay"\n').fleet[0].labels == "stay"
+    table = "compute,rate,samples,labels\n9 GFLOPS,1 MB/s,5,stay\n9 GFLOPS,1 MB/s,5,\n"
+    listed = scenario('clients = "fleet.csv"\n' + HEAD, fleet_csv=table)
+    assert listed.problem().stay.tolist() == [True, False]
+    with pytest.raises(CutwaterError, match="labels is 'home': known are go, stay"):
+        scenario(HEAD + CLIENT + 'labels = "home"\n')
 
 
 def test_every_key_of_a_client_is_read(scenario):
@@ -505,5 +518,7 @@ def test_an_option_that_is_a_setting_is_refused_with_its_place(scenario, name):
 @pytest.mark.parametrize(
     "path", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda p: p.name
 )
-def test_every_example_is_a_valid_scenario(path):
-    assert len(load_scenario(path).fleet) >= 1
+def test_every_example_is_a_valid_scenario_or_several(path):
+    several = "[[job]]" in path.read_text()
+    scenarios = [one for _, one in load_jobs(path).jobs] if several else [load_scenario(path)]
+    assert all(len(one.fleet) >= 1 for one in scenarios)

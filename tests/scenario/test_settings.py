@@ -81,7 +81,7 @@ def test_every_setting_is_described(cls):
         ("train", {"quorum": 0}, "[train] quorum is 0, but must be a whole number of at least 1"),
         ("train", {"quorum": 4, "clients_per_round": 3}, "but must be at most clients_per_round (3)"),
         ("train", {"clients_per_round": 0}, "[train] clients_per_round is 0"),
-        ("train", {"clip_norm": 1.0}, "[train] clip_norm can't be used: clipping by the global norm"),
+        ("train", {"max_grad_norm": 1.0}, "[train] max_grad_norm can't be used: clipping by the global norm"),
         ("train", {"optimizer_options": 3}, "[train] optimizer_options is 3, but must be a table"),
         ("train", {"lr": 1e31}, "[train] lr is 1e+31, but must be a number above 0 and at most 1e+30"),
         (

@@ -13,7 +13,7 @@ from run_folders import coded_problem, write_run
 from running import SCENARIO
 from typer.testing import CliRunner
 
-from cutwater.base.units import show_seconds
+from cutwater.base.units import show_compute, show_rate, show_seconds
 from cutwater.cli.main import app
 from cutwater.plan.busy import busy
 from cutwater.plan.exact import exact
@@ -141,7 +141,7 @@ def test_dragging_the_servers_compute_shows_what_the_command_plans(page, server,
     assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
     assert shown_latency(page) > first
     check_bars(page, plan)
-    cells = page.eval_on_selector_all("#fleet td.latency", "all => all.map(one => one.textContent)")
+    cells = page.eval_on_selector_all("#fleet td.session", "all => all.map(one => one.textContent)")
     assert len(cells) == 4
     assert page.inner_text("#fleet tbody tr:nth-child(4)").count("of the server") == 0
 
@@ -210,6 +210,43 @@ def test_parts_codecs_schedules_and_round_trips_lead_to_the_plan_of_the_command(
     page.press("#parts", "Tab")
     page.wait_for_selector("#error:not([hidden])")
     assert "micro_batches is 17" in page.inner_text("#error")
+
+
+def test_shared_lines_are_planned_with_the_rest_and_given_up_again(page, server, tmp_path):
+    open_planner(page, server)
+    alone = page.inner_text("#latency")
+    assert page.locator("#fleet td.rate_up").count() == 0
+    for control, text in (("#uplink", "0.6 MB/s"), ("#parts", "4"), ("#downlink", "2 MB/s")):
+        change(page, control, text)
+        toml = export(page, "scenario.toml")
+        plan = planned(tmp_path, toml)
+        assert tomllib.loads(toml)["uplink"] == {"capacity": "0.6 MB/s"}
+        assert shown_latency(page) == pytest.approx(plan["latency"], rel=5e-3)
+        for way in ("up", "down"):
+            shown = page.locator(f"#fleet td.rate_{way}").all_inner_texts()
+            assert shown == [show_rate(client[f"rate_{way}"]) for client in plan["clients"]]
+    # Rates are planned for parts in turn only, so that is what is chosen until the lines are given up.
+    assert page.input_value("#schedule") == "in turn"
+    change(page, "#parts", "1")
+    assert page.input_value("#schedule") == ""
+    change(page, "#parts", "4")
+    assert page.input_value("#schedule") == "in turn"
+    whole = planned(tmp_path, toml, "fedavg")["latency"]
+    assert f"FedAvg {show_seconds(whole)}" in page.text_content("#curve svg")
+    page.wait_for_timeout(500)
+    link, latency = page.url, page.inner_text("#latency")
+    page.goto("about:blank")
+    after(page, lambda: page.goto(link))
+    assert (page.inner_text("#latency"), page.input_value("#downlink")) == (latency, "2 MB/s")
+    page.fill("#uplink", "fast")
+    page.press("#uplink", "Tab")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "[uplink] capacity is 'fast', but must be a number with a unit" in page.inner_text("#error")
+    for control, text in (("#uplink", ""), ("#downlink", ""), ("#parts", "1")):
+        change(page, control, text)
+    assert page.inner_text("#latency") == alone
+    assert not {"uplink", "downlink"} & set(tomllib.loads(export(page, "scenario.toml")))
+    assert page.locator("#fleet td.rate_up").count() == 0
 
 
 def test_a_step_is_drawn_part_by_part_for_the_chosen_client(page, server, tmp_path):
@@ -321,6 +358,283 @@ def test_a_bad_csv_is_told_in_a_sentence_and_a_good_one_is_used(page, server):
     assert page.inner_text("#fleet-note") == "2 clients"
     assert page.input_value("#fleet tbody tr:nth-child(1) input") == "<b>a</b>"
     assert page.text_content("#phases svg").count("<b>a</b>") == 1
+
+
+def fleet_names(page) -> list[str]:
+    return page.eval_on_selector_all(
+        "#fleet tbody tr td:first-child input", "all => all.map(one => one.value)"
+    )
+
+
+def test_a_long_table_is_searched_sorted_filtered_and_edited_as_a_group(page, server, tmp_path):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    open_planner(page, server)
+    page.click("#paste")
+    rows = [
+        f"phone-{k:03d}-in-the-lab,{(37 * k) % 60 + 1} GFLOPS,{k % 7 + 1} MB/s,{80 + k}" for k in range(60)
+    ]
+    page.fill("#csv-text", "name,compute,rate,samples\n" + "\n".join(rows))
+    after(page, lambda: page.click("#csv-apply"))
+    # Nothing of the table is cut off, names are whole, and a column that says nothing says so.
+    assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.getElementById('fleet-table'))")
+    wide = "all => all.every(one => one.scrollWidth <= one.clientWidth)"
+    assert page.eval_on_selector_all("#fleet tbody input", wide)
+    assert "all no limit" in page.inner_text("#fleet thead")
+    page.click("#fleet thead button:has-text('compute')")
+    assert page.input_value("#fleet tbody tr:nth-child(1) td:nth-child(2) input") == "1 GFLOPS"
+    page.click("#fleet thead button:has-text('session')")
+    page.click("#fleet thead button:has-text('session')")
+    seconds = page.eval_on_selector_all("#fleet tbody tr.slowest", "all => all.length")
+    assert seconds >= 1
+    page.select_option("#fleet-filter", "whole")
+    assert all("whole model" in text for text in page.locator("#fleet tbody tr").all_inner_texts())
+    page.select_option("#fleet-filter", "")
+    page.fill("#fleet-search", "PHONE-05")
+    assert sorted(fleet_names(page)) == [f"phone-{k:03d}-in-the-lab" for k in range(50, 60)]
+    assert page.inner_text("#group-count") == "of the 10 clients in the table"
+    page.select_option("#group-key", "rate")
+    page.fill("#group-value", "20 MB/s")
+    after(page, lambda: page.click("#group-set"))
+    scenario = export(page, "scenario.toml")
+    rates = {client["name"]: client["rate"] for client in tomllib.loads(scenario)["client"]}
+    assert [rates[f"phone-{k:03d}-in-the-lab"] == "20 MB/s" for k in range(60)] == [
+        k >= 50 for k in range(60)
+    ]
+    assert shown_latency(page) == pytest.approx(planned(tmp_path, scenario)["latency"], rel=5e-3)
+    after(page, lambda: page.click("#group-remove"))
+    assert page.inner_text("#fleet-note") == "50 clients"
+
+
+def test_the_smallest_server_for_a_round_is_found_and_used(page, server, tmp_path):
+    open_planner(page, server)
+    target = shown_latency(page) * 1.2
+    page.fill("#size-round", f"{target} s")
+    page.press("#size-round", "Enter")
+    page.wait_for_selector("#size-use")
+    assert "takes a server of" in page.inner_text("#size-answer")
+    after(page, lambda: page.click("#size-use"))
+    assert planned(tmp_path, export(page, "scenario.toml"))["latency"] == pytest.approx(target, rel=1e-6)
+    page.fill("#size-round", "1 us")
+    page.press("#size-round", "Enter")
+    page.wait_for_selector("#size-answer.warn")
+    assert page.inner_text("#size-answer").startswith("no server makes a round take 1 µs: ")
+
+
+WATCH = """() => {
+  window.seen = [];
+  const read = (id) => document.getElementById(id)?.textContent ?? "";
+  const table = () => [...document.querySelectorAll("#fleet-table input")].map((one) => one.value).join();
+  window.read = () => JSON.stringify([
+    table(), ...["fleet-note", "latency", "verdict", "planner-table", "fleet-table", "phases", "curve",
+                 "jobs-table"].map(read)]);
+  const note = () => seen.push(window.read());
+  new MutationObserver(() => requestAnimationFrame(note)).observe(
+    document.querySelector("main"), { subtree: true, childList: true, characterData: true });
+}"""
+
+
+def frames(page, act) -> list[list[str]]:
+    """What was on the screen, frame by frame, from before an act until its answer is there."""
+    page.evaluate("seen.length = 0; seen.push(read())")
+    after(page, act)
+    page.wait_for_timeout(200)
+    assert page.is_hidden("#working")
+    return [json.loads(frame) for frame in dict.fromkeys(page.evaluate("seen"))]
+
+
+def test_all_panels_of_an_answer_change_in_one_frame(page, server):
+    open_planner(page, server)
+    after(page, lambda: page.click("#job-add"))
+    page.evaluate(WATCH)
+    page.click("#draw")
+    page.fill("#draw-clients", "3000")
+    before, drawn = frames(page, lambda: page.click("#draw-apply"))
+    assert drawn[1].startswith("3,000 clients")
+    assert all(one != other for one, other in zip(before[:-1], drawn[:-1], strict=True))
+    page.select_option("#group-key", "compute")
+    page.fill("#group-value", "x0.5")
+    before, slower = frames(page, lambda: page.click("#group-set"))
+    assert before == drawn
+    assert slower[0] != before[0]
+    assert slower[2] != before[2]
+    page.fill("#group-value", "0.7 GFLOPS")
+    before, alike = frames(page, lambda: page.click("#group-set"))
+    assert alike[0].count("0.7 GFLOPS") == 25
+    assert alike[2] != before[2]
+    before, dragged = frames(page, lambda: drag(page, "#server", 900))
+    assert dragged[0] == before[0]
+    assert all(before[i] != dragged[i] for i in (2, 4, 5, 6, 7, 8))
+    page.click("#open")
+    page.fill("#toml-text", SCENARIO)
+    before, opened = frames(page, lambda: page.click("#toml-apply"))
+    assert opened[1] == "4 clients"
+    assert all(before[i] != opened[i] for i in range(8))
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_clients_are_on_every_panel_at_once(page, server, capsys):
+    open_planner(page, server)
+    page.evaluate(WATCH)
+    page.click("#draw")
+    page.fill("#draw-clients", "100000")
+    began = time.monotonic()
+    before, drawn = frames(page, lambda: page.click("#draw-apply"))
+    first = time.monotonic() - began
+    assert drawn[1].startswith("100,000 clients")
+    assert all(one != other for one, other in zip(before[:-1], drawn[:-1], strict=True))
+    page.select_option("#group-key", "rate")
+    page.fill("#group-value", "3 MB/s")
+    began = time.monotonic()
+    before, edited = frames(page, lambda: page.click("#group-set"))
+    assert edited[2] != before[2]
+    with capsys.disabled():
+        second = time.monotonic() - began
+        print(f"\n  100,000 clients drawn in {first:.1f} s, edited in {second:.1f} s (wanted: under 2 s)")
+
+
+def test_groups_are_multiplied_conditions_choose_and_pages_are_jumped_to(page, server, tmp_path):
+    open_planner(page, server)
+    page.click("#paste")
+    long = "a-phone-in-the-laboratory-on-the-second-floor-of-the-building-beside-the-harbour-" + "W" * 30
+    rows = [f"p{k:04d},{k % 60 + 1} GFLOPS,{k % 7 + 1} MB/s,{80 + k}" for k in range(1200)]
+    rows[0] = rows[0].replace("p0000", long)
+    page.fill("#csv-text", "name,compute,rate,samples\n" + "\n".join(rows))
+    after(page, lambda: page.click("#csv-apply"))
+    # A long name is whole, on several lines.
+    whole = "one => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight"
+    cell = page.locator("#fleet tbody tr:nth-child(1) td:first-child textarea")
+    assert cell.input_value() == long
+    assert cell.evaluate(whole)
+    # Pages.
+    assert page.locator("#fleet tbody tr").count() == 25
+    page.fill("#page-jump", "48")
+    page.press("#page-jump", "Enter")
+    assert fleet_names(page)[-1] == "p1199"
+    page.select_option("#page-size", "500")
+    assert page.locator("#fleet tbody tr").count() == 200
+    assert page.input_value("#page-jump") == "3"
+    page.fill("#page-jump", "99999")
+    page.press("#page-jump", "Enter")
+    assert page.inner_text("#page-span") == "1,001 to 1,200 of 1,200"
+    # Conditions.
+    page.fill("#fleet-where", "rate < 2 MB/s")
+    page.press("#fleet-where", "Enter")
+    assert page.inner_text("#group-count") == "of the 172 clients in the table"
+    page.select_option("#group-key", "rate")
+    page.fill("#group-value", "x1.5")
+    after(page, lambda: page.click("#group-set"))
+    scenario = export(page, "scenario.toml")
+    clients = tomllib.loads(scenario)["client"]
+    rates = [client["rate"] for client in clients]
+    assert rates == [f"{1.5 if k % 7 == 0 else k % 7 + 1:g} MB/s" for k in range(1200)]
+    assert shown_latency(page) == pytest.approx(planned(tmp_path, scenario)["latency"], rel=5e-3)
+    assert page.inner_text("#group-count") == "of the 172 clients in the table"
+    page.fill("#group-value", "x-1")
+    page.click("#group-set")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "factor is -1" in page.inner_text("#error")
+    for condition, count in (("samples >= 1,270", "10"), ("least cut = 1", "1,200"), ("memory < 1 GB", "0")):
+        page.fill("#fleet-where", condition)
+        page.press("#fleet-where", "Enter")
+        assert page.inner_text("#group-count") == f"of the {count} clients in the table"
+    page.fill("#fleet-where", "colour = red")
+    page.press("#fleet-where", "Enter")
+    assert "such as rate < 2 MB/s" in page.eval_on_selector("#fleet-where", "one => one.validationMessage")
+
+
+def test_jobs_are_added_planned_together_exported_and_opened_again(page, server, tmp_path):
+    open_planner(page, server)
+    change(page, "#server-text", "0.4 GFLOPS")
+    after(page, lambda: page.click("#job-add"))
+    after(page, lambda: page.select_option("#model", "mlp"))
+    after(page, lambda: page.click("#job-add"))
+    change(page, "[aria-label='name of job cnn']", "cameras")
+    change(page, "[aria-label='weight of job mlp']", "2")
+    for objective in ("slowdown", "slowest", "sum"):
+        if page.input_value("#objective") != objective:
+            after(page, lambda objective=objective: page.select_option("#objective", objective))
+        (tmp_path / "jobs.toml").write_text(export(page, "jobs.toml"))
+        done = CliRunner().invoke(app, ["jobs", str(tmp_path / "jobs.toml"), "--json"])
+        assert done.exit_code == 0, done.output
+        printed = json.loads(done.stdout)
+        assert printed["objective"] == objective
+        assert [(job["name"], job["weight"]) for job in printed["jobs"]] == [("cameras", 1), ("mlp", 2)]
+        cells = page.eval_on_selector_all(
+            "#jobs-table tbody tr",
+            "all => all.map(row => [...row.cells].slice(4, 9).map(cell => cell.firstChild.textContent))",
+        )
+        for shown, job in zip(cells, printed["jobs"], strict=True):
+            assert shown == [
+                show_compute(job["part"]),
+                show_seconds(job["latency"]),
+                show_seconds(job["alone"]),
+                f"× {job['slowdown']:.3f}",
+                show_seconds(job["saved_by_more"]),
+            ]
+    toml, told = (tmp_path / "jobs.toml").read_text(), page.inner_text("#jobs-told")
+    # The server of the page is theirs, and a job opens in the page.
+    after(page, lambda: drag(page, "#server", 400))
+    assert page.inner_text("#jobs-told") != told
+    after(page, lambda: page.click("[aria-label='Open job cameras']"))
+    assert page.input_value("#model") == "cnn"
+    assert page.locator("#jobs-table tbody tr").count() == 2
+    page.wait_for_timeout(500)
+    link, now = page.url, page.inner_text("#jobs-told")
+    page.goto("about:blank")
+    after(page, lambda: page.goto(link))
+    assert page.inner_text("#jobs-told") == now
+    page.goto("about:blank")
+    after(page, lambda: page.goto(server.url))
+    page.click("#open")
+    page.fill("#toml-text", toml)
+    after(page, lambda: page.click("#toml-apply"))
+    assert page.inner_text("#jobs-told") == told
+    assert page.input_value("#objective") == "sum"
+    for name in ("cameras", "mlp"):
+        after(page, lambda name=name: page.click(f"[aria-label='Remove job {name}']"))
+    assert page.locator("#jobs-table table").count() == 0
+
+
+def test_the_cheapest_mix_of_server_and_links_is_found_and_used(page, server, tmp_path):
+    open_planner(page, server)
+    change(page, "#price-compute", "0.02 EUR / GFLOPS / h")
+    change(page, "#price-link", "0.5 EUR / MB/s / h")
+    target = shown_latency(page) * 0.6
+    page.fill("#size-round", f"{target} s")
+    page.press("#size-round", "Enter")
+    page.wait_for_selector("#mix-use")
+    (tmp_path / "page.toml").write_text(export(page, "scenario.toml"))
+    done = CliRunner().invoke(app, ["size", str(tmp_path / "page.toml"), "--round", f"{target} s", "--json"])
+    mix = json.loads(done.stdout)["cheapest"]
+    assert f"and {len(mix['links'])} faster link" in page.inner_text("#size-answer")
+    assert page.locator("#size-answer tbody tr").count() == len(mix["links"]) > 0
+    assert "By the server alone: no server makes a round take" in page.inner_text("#size-answer")
+    after(page, lambda: page.click("#mix-use"))
+    assert planned(tmp_path, export(page, "scenario.toml"))["latency"] == pytest.approx(target, rel=1e-6)
+    assert tomllib.loads(export(page, "scenario.toml"))["prices"]["link"] == "0.5 EUR / MB/s / h"
+    assert page.input_value("#price-compute") == "0.02 EUR / GFLOPS / h"
+
+
+CUT = """() => [...document.querySelectorAll("main input, main select, main button, main th, main td")]
+  .filter((one) => one.offsetParent && one.type !== "range" && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.id || one.ariaLabel || one.textContent)"""
+WIDER = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.id)"
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_page_fits_and_nothing_in_it_is_cut_off(page, server, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    open_planner(page, server)
+    change(page, "#uplink", "0.6 MB/s")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CUT) == []
+    change(page, "#uplink", "")
+    after(page, lambda: page.click("#job-add"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CUT) == []
+    assert page.eval_on_selector_all(".panel", WIDER) == []
+    if width >= 1280:
+        assert page.eval_on_selector_all("main .scroll", WIDER) == []
 
 
 def test_the_link_and_the_exported_file_both_bring_the_scenario_back(page, server, browser):

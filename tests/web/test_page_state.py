@@ -1,5 +1,6 @@
 """What a page sends and holds: checked like any scenario, written so that it reads back the same."""
 
+import io
 import json
 import tomllib
 from contextlib import suppress
@@ -13,27 +14,22 @@ from hypothesis import strategies as st
 
 from cutwater.base.errors import CutwaterError
 from cutwater.base.toml import to_toml
-from cutwater.base.units import parse_compute, parse_rate, parse_size, parse_time
+from cutwater.base.units import parse_compute, parse_quantities, parse_rate, parse_size, parse_time
 from cutwater.codec.registry import CODECS
 from cutwater.model import zoo
 from cutwater.plan.fleet import NO_LIMIT, SCHEDULES, SETS, Fleet
+from cutwater.plan.prices import Price, PriceKind
 from cutwater.plan.session import Wires
 from cutwater.runs.reader import Folder
+from cutwater.scenario.clients import csv_table, fleet_from_rows, fleet_from_table
 from cutwater.scenario.file import load_scenario, read_scenario
 from cutwater.web.answers import details_answer, plan_answer
 from cutwater.web.catalogue import ZOO, Catalogue
-from cutwater.web.quantities import quantity
+from cutwater.web.files import export_toml, from_scenario, from_toml
+from cutwater.web.fleet_text import MOST_CLIENTS, fleet_of, scaled, to_csv
+from cutwater.web.quantities import price_text, quantities, quantity
 from cutwater.web.serve import make_site
-from cutwater.web.state import (
-    MOST_CLIENTS,
-    csv_rows,
-    export_toml,
-    from_scenario,
-    from_toml,
-    read_asked,
-    read_clients,
-    to_csv,
-)
+from cutwater.web.state import read_asked, read_clients
 
 CATALOGUE = Catalogue()
 MODEL = {"name": "mlp", "input": "1x8x8", "classes": 10}
@@ -69,6 +65,62 @@ def test_a_time_reads_back_as_the_very_same_number(value):
     assert parse_time(quantity("time", value)) == value
 
 
+def shortest(kind: str, value: float) -> str:
+    """The shortest of all texts that are tried, each read back: what columns at once must come to."""
+    read, units, exact = {
+        "compute": (parse_compute, (("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),
+        "rate": (parse_rate, (("MB/s", 8e6),), "bit/s"),
+        "size": (parse_size, (("GB", 8e9), ("MB", 8e6)), "bit"),
+        "time": (parse_time, (("s", 1.0), ("ms", 1e-3)), "s"),
+    }[kind]
+    able = [one for one in units if value >= one[1]] or [units[-1]]
+    texts = [f"{value / scale:.{digits}g} {unit}" for unit, scale in able for digits in (4, 8, 17)]
+    good = [text for text in texts if "e" not in text and read(text) == value]
+    return min(good, key=len) if good else f"{value!r} {exact}"
+
+
+round_amounts = st.builds(lambda n, p: n * 10.0**p, st.integers(1, 10**9), st.integers(-3, 12))
+
+
+@pytest.mark.parametrize("kind", ["compute", "rate", "size", "time"])
+@settings(deadline=None)
+@given(values=st.lists(amounts.filter(lambda value: value < 1e15) | round_amounts, max_size=20))
+def test_a_column_is_written_as_its_values_one_by_one(kind, values):
+    assert quantities(kind, np.array(values, dtype=float)) == [shortest(kind, value) for value in values]
+
+
+written = st.lists(
+    st.builds(
+        lambda value, digits, unit: f"{value:.{digits}f} {unit}",
+        st.floats(0, 1e9),
+        st.integers(0, 9),
+        st.sampled_from(["MB/s", "bit/s", "Kibit/s", "kB/s"]),
+    )
+    | st.sampled_from(["4 MB/s", "1,500 kB/s", "4MB/s", "4", "4 GFLOPS", "1\n2 MB/s", "0 MB/s", "1e3 B/s"]),
+    max_size=6,
+)
+
+
+@given(written)
+def test_a_column_is_read_as_its_texts_one_by_one(texts):
+    try:
+        one_by_one = [parse_rate(text) for text in texts]
+    except CutwaterError:
+        with pytest.raises(CutwaterError):
+            parse_quantities("rate", texts)
+    else:
+        assert parse_quantities("rate", texts) == one_by_one
+
+
+prices = st.builds(Price, st.floats(1e-20, 1e6), st.sampled_from(["", "EUR", "$"]), st.booleans())
+
+
+@given(prices)
+def test_a_price_reads_back_as_the_very_same_amount(price):
+    for per in ("compute", "rate"):
+        assert PriceKind(per).parse(price_text(per, price)) == price
+
+
 def test_quantities_are_written_as_people_write_them():
     assert quantity("compute", 3e12) == "3 TFLOPS"
     assert quantity("compute", 130e9) == "130 GFLOPS"
@@ -99,6 +151,7 @@ def fleets(draw):
         steps=draw(st.none() | counts),
         rtt=draw(st.lists(st.just(0.0) | st.floats(1e-6, 9.0), min_size=count, max_size=count)),
         holds=draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)),
+        holds_last=draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)),
         forbidden={0: frozenset(draw(st.sets(st.integers(1, 50), max_size=3)))},
         codecs={0: frozenset(draw(st.sets(st.sampled_from(CODECS), max_size=3)))},
         schedules={count - 1: frozenset(draw(st.sets(st.sampled_from(SCHEDULES))))},
@@ -115,7 +168,32 @@ def same(one: Fleet, other: Fleet) -> bool:
 @settings(deadline=None)
 @given(fleets().filter(lambda fleet: not any(set(name) & set("\r\n\0\ud800") for name in fleet.names)))
 def test_any_fleet_comes_back_from_csv_bit_for_bit(fleet):
-    assert same(read_clients({"csv": to_csv(fleet)}), fleet)
+    content = to_csv(fleet)
+    header, rows = csv_table(io.StringIO(content), "the CSV")
+    assert same(fleet_from_table(header, rows, "the CSV"), fleet)
+    one_by_one = [{key: cell for key, cell in zip(header, cells, strict=True) if cell} for cells in rows]
+    assert same(fleet_from_rows(one_by_one, "the CSV"), fleet)
+    assert same(read_clients({"csv": content}), fleet)
+
+
+def test_a_group_is_multiplied_and_nobody_else():
+    fleet = fleet_of(
+        "name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\nb,2 GFLOPS,2 MB/s,3\nc,4 GFLOPS,4 MB/s,90\n"
+    )
+    faster = scaled(fleet, {"key": "rate", "factor": 1.25, "clients": [0, 2]})
+    assert (faster.up / 8e6).tolist() == (faster.down / 8e6).tolist() == [1.25, 2, 5]
+    assert scaled(fleet, {"key": "samples", "factor": 0.1, "clients": [0, 1]}).samples.tolist() == [8, 1, 90]
+    assert fleet.up.tolist() == [8e6, 16e6, 32e6]
+    for change, sentence in (
+        ({"key": "rate", "factor": 0, "clients": []}, "factor is 0"),
+        ({"key": "rate", "factor": "two", "clients": []}, "factor is 'two'"),
+        ({"key": "name", "factor": 2, "clients": []}, "key is 'name'"),
+        ({"key": "rate", "factor": 2, "clients": [3]}, "is of client 4, but the fleet has 3"),
+        ("twice", "must be a table"),
+    ):
+        with pytest.raises(CutwaterError) as raised:
+            scaled(fleet, change)
+        assert sentence in str(raised.value)
 
 
 toml_values = st.recursive(
@@ -147,6 +225,8 @@ def test_what_is_written_as_toml_is_what_tomllib_reads(tables):
         {"devices": 7.7},
         {"min_cut": 2},
         {"server": "0.123 TFLOPS"},
+        {"prices": {"compute": "0.02 EUR / GFLOPS / day", "link": "3 EUR / MB/s / month"}},
+        {"uplink": {"capacity": "0.7 MB/s"}, "downlink": {"capacity": "3 MB/s"}},
         {"planner": "greedy"},
         {"wire": {"up": "int8", "down": ["fp32", "bf16"], "schedule": "overlapped"}} | PARTS,
         {"wire": {"up": ["int4", "fp32"]}, "fleet": {"csv": CODED_CSV}, "rates": 2} | PARTS,
@@ -159,12 +239,15 @@ def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, cha
     assert same(problem.fleet, asked.problem.fleet)
     assert problem.server == asked.problem.server
     assert (problem.session, problem.wires) == (asked.problem.session, asked.problem.wires)
+    assert load_scenario(tmp_path / "exported.toml").prices == asked.prices
+    assert problem.band == asked.problem.band
     if "wire" in change:
         assert problem.wires != Wires()
     back = read_asked(
         from_toml((tmp_path / "exported.toml").read_text(), CATALOGUE) | {"planner": asked.planner}, CATALOGUE
     )
     assert back.plan == asked.plan
+    assert back.prices == asked.prices
 
 
 def test_a_drawn_fleet_is_exported_as_its_table_until_a_slider_moves():
@@ -230,10 +313,10 @@ def test_a_bad_csv_is_told_in_one_sentence(csv, sentence):
 
 
 def test_a_copied_spreadsheet_with_tabs_or_semicolons_works():
-    plain = csv_rows("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\n")
+    plain = fleet_of("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,80\n")
     for separator in (";", "\t"):
         pasted = "\ufeff" + "name,compute,rate,samples\r\na,1 GFLOPS,1 MB/s,80\r\n".replace(",", separator)
-        assert csv_rows(pasted) == plain
+        assert same(fleet_of(pasted), plain)
 
 
 @pytest.mark.parametrize(
@@ -345,6 +428,19 @@ def test_the_owners_own_model_can_be_planned_for_but_not_named_by_a_request(tmp_
         read_asked(site.start | {"model": {"name": "owners_model:small"}}, site.catalogue)
 
 
+def test_links_that_clients_share_are_carried_along_and_planned():
+    example = Path(__file__).parents[2] / "examples" / "shared-uplink.toml"
+    site = make_site(load_scenario(example), None, None)
+    asked = read_asked(site.start, site.catalogue)
+    assert asked.problem.band == load_scenario(example).band
+    assert asked.plan.rates is not None
+    tables = tomllib.loads(export_toml(asked, site.catalogue))
+    assert {key: tables[key] for key in ("uplink", "downlink")} == {
+        "uplink": {"capacity": "12 MB/s"},
+        "downlink": {"capacity": "24 MB/s"},
+    }
+
+
 def test_the_catalogue_is_the_zoo():
     assert list(ZOO) == zoo.names()
 
@@ -373,7 +469,7 @@ places = st.sampled_from(
             "session.batch_size",
         ),
         *("fleet", "fleet.csv", "planner", "rates", "min_cut", "sections", "client"),
-        *("session.micro_batches", "wire", "wire.up", "wire.schedule"),
+        *("session.micro_batches", "wire", "wire.up", "wire.schedule", "prices", "uplink"),
     ]
 )
 

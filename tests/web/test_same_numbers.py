@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 from run_folders import write_run
-from running import start
+from running import SCENARIO, start
+from test_client_answers import decoded
 from typer.testing import CliRunner
 
 from cutwater.cli.main import app
 from cutwater.cli.rounds import plan_error_text
+from cutwater.plan.latency import latency_alone
+from cutwater.plan.timeline import timeline
 from cutwater.runs.reader import read_run
 from cutwater.runs.summary import summary
+from cutwater.web.answers import compare, plan_answer
+from cutwater.web.catalogue import Catalogue
+from cutwater.web.files import from_toml
+from cutwater.web.state import read_asked
+from cutwater.web.step import client_data
 
 ASSETS = Path(__file__).parents[2] / "src" / "cutwater"
 
@@ -70,6 +78,31 @@ def test_the_audit_ends_with_the_error_of_the_plan_that_the_summary_has(made):
     error = summary(read_run(made / "split").lines).plan_error
     shown = CliRunner().invoke(app, ["audit", str(made / "split")]).output
     assert f"All rounds: {plan_error_text(error)}." in shown
+
+
+BAND = '\n[uplink]\ncapacity = "0.6 MB/s"\n[downlink]\ncapacity = "2 MB/s"\n'
+
+
+def test_where_lines_are_shared_the_page_says_what_the_command_plans_and_one_fedavg(tmp_path):
+    file = tmp_path / "band.toml"
+    file.write_text(SCENARIO + BAND)
+    catalogue = Catalogue()
+    question = read_asked(from_toml(file.read_text(), catalogue), catalogue)
+    head, columns = decoded(plan_answer(question))
+    planned = asked("plan", file)
+    for key in ("rate_up", "rate_down", "share", "alone", "cut"):
+        assert columns[key].tolist() == [client[key] for client in planned["clients"]], key
+    assert head["band"]["up"] == 0.6 * 8e6
+    assert columns["rate_up"].sum() <= 0.6 * 8e6 * (1 + 1e-12)
+    rows = {row["planner"]: row["latency"] for row in compare(question.problem)}
+    whole = asked("plan", file, "--planner", "fedavg")["latency"]
+    assert head["fedavg"] == pytest.approx(rows["fedavg"], rel=1e-12) == pytest.approx(whole, rel=1e-12)
+    assert head["fedavg"] > 1.2 * latency_alone(question.problem).max(), "as though nobody shared"
+    name = question.shown
+    step = client_data(question.problem, question.plan, name)["step"]
+    at_rates = question.problem.at_rates(*question.plan.rates)
+    assert step["seconds"] == timeline(at_rates, question.plan, name).seconds
+    assert step["seconds"] > timeline(question.problem, question.plan, name).seconds
 
 
 def test_no_page_computes_how_far_a_plan_was_off_or_when_an_accuracy_was_reached():

@@ -1,5 +1,6 @@
 """`cutwater audit`: predicted against measured seconds, promised against delivered shares."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,12 +8,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.base.units import show_compute, show_seconds, show_size
+from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, results_table
 from cutwater.cli.rounds import plan_error_text, say_notes
 
 if TYPE_CHECKING:
+    from cutwater.federate.measured import Replanned
     from cutwater.federate.record import ClientRound, KeptRound
     from cutwater.runs.audit import Audit
 
@@ -23,6 +25,8 @@ GROUPS = {
     "Model": ("model_download", "model_upload"),
 }
 """The columns that phases are summed up in; --json has them one by one."""
+_WORTH_TELLING = 0.1
+"""Seconds of enrolment: once nodes have their leases, there is next to none."""
 
 
 def audit(
@@ -34,7 +38,8 @@ def audit(
 
     Each cell is predicted → measured. Shares are in FLOPS while the session asked for them; a server that
     has compute to spare delivers more than it promised. Bytes are of both directions. Of a run by
-    `cutwater train`, where nothing is measured, the virtual clock's seconds stand in.
+    `cutwater train`, where nothing is measured, the virtual clock's seconds stand in. Shares that the server
+    planned anew while the last round ran are told below it.
 
     Example: cutwater audit runs/fleet
     """
@@ -57,6 +62,10 @@ def show(found: "Audit") -> None:
         console.print(line(each), markup=False, soft_wrap=True)
     if len(rounds) > 1 and found.summary.plan_error is not None:
         console.print(f"All rounds: {plan_error_text(found.summary.plan_error)}.", soft_wrap=True)
+    for change in last.replanned:
+        console.print(change_text(change), markup=False, soft_wrap=True)
+    if (part := part_line(rounds)) is not None:
+        console.print(part, markup=False, soft_wrap=True)
     for client in last.clients:
         if not client.done:
             console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
@@ -64,6 +73,19 @@ def show(found: "Audit") -> None:
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:
         console.print("Devices, links and the server's speed are emulated on this machine.", style="dim")
+
+
+def part_line(rounds: "Sequence[KeptRound]") -> str | None:
+    """What the run was promised and got of a server that it shares with other runs; None if it does not."""
+    told = [each for each in rounds if each.promised_flops is not None and each.delivered_flops is not None]
+    promised = sum(each.promised_flops or 0.0 for each in told)
+    if not promised:
+        return None
+    got = sum(each.delivered_flops or 0.0 for each in told)
+    return (
+        f"Of the server that it shares with other runs it was promised {promised / 1e9:,.4g} GFLOP while it "
+        f"had work, and got {got / 1e9:,.4g} GFLOP ({got / promised:.1%})."
+    )
 
 
 def line(each: "KeptRound") -> str:
@@ -75,21 +97,51 @@ def line(each: "KeptRound") -> str:
     text = f"Round {each.round} ({each.planner}): predicted {show_seconds(each.planned_seconds)}, "
     if each.wall_seconds is None:
         return f"{text}{took} by the virtual clock{deviation}"
-    wall = f"{show_seconds(each.wall_seconds)} on the wall, with Flower's messages"
+    wall = f"{show_seconds(each.wall_seconds)} on the wall"
+    if each.of_prediction is not None:
+        wall += f", {each.of_prediction:.2f} x the prediction"
+    if each.enrolment_seconds and each.enrolment_seconds >= _WORTH_TELLING:
+        wall += f", after {show_seconds(each.enrolment_seconds)} of enrolment"
     return f"{text}measured {took}{deviation}; {wall}"
 
 
+def change_text(change: "Replanned") -> str:
+    """Shares that were planned anew, in a sentence."""
+    ends = f"{show_seconds(change.planned_seconds)} instead of {show_seconds(change.kept_seconds)}"
+    return f"shares planned anew after {show_seconds(change.at_seconds)}, as {change.why}: done by {ends}"
+
+
 def _table(each: "KeptRound") -> Table:
-    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", "Bytes", "Messages"))
+    paced = any(client.measured is not None and _rates(client) != "-" for client in each.clients)
+    rates = ["Rates"] if paced else []
+    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", *rates, "Bytes", "Messages"))
     for client in each.clients:
         if client.done:
-            table.add_row(*_row(client))
+            table.add_row(*_row(client, paced=paced))
     return table
 
 
-def _row(client: "ClientRound") -> list[str]:
+def _rates(client: "ClientRound") -> str:
+    """Of shared lines: what was promised and what came, up and down."""
+    measured = client.measured
+    if measured is None:
+        return "-"
+    pairs = (
+        ("up", measured.promised_rate_up, measured.delivered_rate_up),
+        ("down", measured.promised_rate_down, measured.delivered_rate_down),
+    )
+    told = [
+        f"{way} {show_rate(promised)} → {show_rate(delivered)}"
+        for way, promised, delivered in pairs
+        if promised and delivered
+    ]
+    return ", ".join(told) or "-"
+
+
+def _row(client: "ClientRound", *, paced: bool) -> list[str]:
     split, measured, delivered = client.mode == "split", client.measured, client.delivered_share
-    cells = [escape(client.name), str(client.cut), _pair(client.planned_seconds, client.actual_seconds)]
+    cut = f"{client.cut}-{client.second_cut}" if client.second_cut else str(client.cut)
+    cells = [escape(client.name), cut, _pair(client.planned_seconds, client.actual_seconds)]
     for title, phases in GROUPS.items():
         sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]
         if title == "Model" and measured is not None and not measured.model_timed:
@@ -97,6 +149,8 @@ def _row(client: "ClientRound") -> list[str]:
         else:
             cells.append(_pair(*sums) if split or title in ("Client", "Model") else "-")
     cells.append(f"{show_compute(client.share)} → {show_compute(delivered)}" if delivered else "-")
+    if paced:
+        cells.append(_rates(client))
     cells.append(_bytes(client))
     cells.append("-" if measured is None else show_seconds(measured.message_seconds))
     return cells

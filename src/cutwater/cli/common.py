@@ -79,6 +79,16 @@ def print_json(data: Any) -> None:
         seen_enough()
 
 
+def print_pieces(pieces: Iterable[bytes]) -> None:
+    """The same, where it is made piece by piece."""
+    try:
+        for piece in pieces:
+            sys.stdout.write(piece.decode())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        seen_enough()
+
+
 def seen_enough() -> NoReturn:
     """End well: the reader (head, less) has seen enough, and that is no error of ours."""
     # Nobody is there for what is left in the buffers either.

@@ -2,8 +2,9 @@
 
 import time
 from dataclasses import dataclass
+from itertools import groupby
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from cutwater.plan.value import Plan
     from cutwater.plan.worth import Worth
 
+FAR = 0.1
+"""Seconds there and back: the round trip of a distant server, or of a mobile link."""
+FAR_CODECS = ("fp32", "int8")
+"""Codecs that the table shows with that round trip."""
 SLOW = 100_000
 """Above so many clients, planners that are written for people rather than for speed are left out."""
 
@@ -49,7 +54,8 @@ def compare(
 ) -> None:
     """Plan with every planner: round latency, gap to the optimum, time to plan.
 
-    Beside it, what overlapped micro-batches and codecs would make of the optimum, each planned anew.
+    Below it, what overlapped micro-batches, codecs and a round trip of 100 ms would make of the optimum, each
+    planned anew for all clients alike: what clients limit codecs and schedules to is left out there.
 
     Example: cutwater compare examples/paper-ten.toml
     """
@@ -61,7 +67,7 @@ def compare(
     entries = compare_planners(problem, names)
     grid = _worth(problem) if planner is None and len(problem) <= SLOW else []
     if json_:
-        rows, cells = [vars(entry) for entry in entries], [vars(cell) for cell in grid]
+        rows, cells = [vars(entry) for entry in entries], [_cell(cell) for cell in grid]
         print_json({"scenario": str(scenario), "planners": rows, "worth": cells})
     else:
         _show(entries, len(problem))
@@ -130,23 +136,39 @@ def _worth(problem: "Problem") -> "list[Worth]":
     from cutwater.plan.worth import CODECS, PARTS, worth
 
     with progress() as bar:
-        task = bar.add_task("planning", total=len(CODECS) * len(PARTS))
-        return worth(problem, lambda done: bar.update(task, completed=done))
+        task = bar.add_task("planning", total=(len(CODECS) + len(FAR_CODECS)) * len(PARTS))
+
+        def advance() -> None:
+            bar.advance(task)
+
+        return [*worth(problem, advance), *worth(problem, advance, codecs=FAR_CODECS, rtt=FAR)]
+
+
+def _cell(cell: "Worth") -> dict[str, Any]:
+    return {**vars(cell), "gap": cell.gap if isfinite(cell.gap) else None}
 
 
 def _show_worth(grid: "list[Worth]") -> None:
-    """A row for each codec, a column for each number of parts."""
+    """A row for each codec and round trip, a column for each number of parts."""
     if not grid:
         return
     parts = sorted({cell.micro_batches for cell in grid})
-    found = {(cell.codec, cell.micro_batches): cell for cell in grid}
+    rows = {key: list(cells) for key, cells in groupby(grid, lambda cell: (cell.codec, cell.rtt, cell.lossy))}
     console.print("\nThe optimum by codec (both ways) and overlapped micro-batches:")
     table = results_table(["Codec"], [f"{count} part{'s' * (count > 1)}" for count in parts])
     table.add_column("")
-    for codec in dict.fromkeys(cell.codec for cell in grid):
-        cells = [show_seconds(found[codec, count].latency) for count in parts]
-        table.add_row(codec, *cells, "lossy" if found[codec, parts[0]].lossy else "")
+    for (codec, rtt, lossy), cells in rows.items():
+        far = "" if rtt is None else f", rtt {show_seconds(rtt)}"
+        seconds = [show_seconds(cell.latency) for cell in cells]
+        table.add_row(f"{codec}{far}", *seconds, "lossy" if lossy else "")
     console.print(table)
+    console.print(
+        "for all clients alike: what clients limit codecs and schedules to is left out, and rtt rows replace "
+        "clients' own",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _percent(gap: float | None) -> str:

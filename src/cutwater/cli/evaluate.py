@@ -7,12 +7,12 @@ from rich.markup import escape
 
 from cutwater.cli.common import err, print_json, results_table
 from cutwater.cli.common import out as console
-from cutwater.cli.kept import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
 from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from cutwater.federate.tested import Tested
-    from cutwater.runs.kept import KeptModel
+    from cutwater.runs.models import KeptModel
 
 
 def evaluate(
@@ -21,7 +21,7 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Another source, as of [data]: its test set is used.", show_default="the scenario's"
+            help=r"Another source, as of \[data]: its test set is used.", show_default="the scenario's"
         ),
     ] = None,
     best: BestOption = False,

@@ -8,7 +8,7 @@ import typer
 from cutwater.base.errors import RunError, suggest
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
-from cutwater.cli.kept import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
 from cutwater.cli.plan import Json
 
 
@@ -18,7 +18,8 @@ def export(
     out: Annotated[Path, typer.Option(help="Where to write it.")],
     best: BestOption = False,
     format_: Annotated[
-        str, typer.Option("--format", help="safetensors (weights) or torch-export (a program).")
+        str,
+        typer.Option("--format", help="safetensors (weights), torch-export (a program) or adapter (peft's)."),
     ] = "safetensors",
     json_: Json = False,
 ) -> None:
@@ -26,7 +27,8 @@ def export(
 
     safetensors holds the weights by the model's own names, as load_state_dict takes them. torch-export is a
     program of torch.export (torch.export.load), which needs neither the model's code nor this package; it is
-    built from the run's scenario.
+    built from the run's scenario. adapter is a folder that PeftModel.from_pretrained reads, of a model that
+    peft has put an adapter around (LoRA, say).
 
     Example: cutwater export runs/digits --out model.safetensors --best
     """
@@ -36,8 +38,9 @@ def export(
     if format_ not in FORMATS:
         raise RunError(f"format {format_!r} can't be written: {suggest(format_, FORMATS)}")
     model = kept_model(run, best)
-    study = kept_study(run) if format_ == "torch-export" else None
-    write(model.weights, out, study=study, about={"cutwater.round": str(model.round)})
+    study = None if format_ == "safetensors" else kept_study(run)
+    adapter = format_ == "adapter"
+    write(model.weights, out, study=study, adapter=adapter, about={"cutwater.round": str(model.round)})
     if json_:
         print_json({"run": str(run), "round": model.round, "best": best, "out": str(out), "format": format_})
     else:

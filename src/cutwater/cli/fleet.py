@@ -126,7 +126,8 @@ def _print(found: "dict[str, Audit]", json_: bool) -> None:
             console.print(
                 f"A round of {name} is measured {means[slowest][0] / measured:.2f} times as fast as one of "
                 f"{slowest}: {show_seconds(measured)} against {show_seconds(means[slowest][0])} "
-                f"({show_seconds(wall)} against {show_seconds(means[slowest][1])} on the wall).",
+                f"({show_seconds(wall)} against {show_seconds(means[slowest][1])} on the wall, "
+                f"{means[slowest][1] / wall:.2f} times as fast).",
                 markup=False,
                 soft_wrap=True,
             )

@@ -21,10 +21,13 @@ from cutwater.cli.audit import audit
 from cutwater.cli.command import Command
 from cutwater.cli.common import complain, seen_enough
 from cutwater.cli.compare import compare
+from cutwater.cli.coverage import coverage
 from cutwater.cli.data import data
 from cutwater.cli.evaluate import evaluate
+from cutwater.cli.examples import examples
 from cutwater.cli.export import export
 from cutwater.cli.fleet import fleet
+from cutwater.cli.jobs import jobs
 from cutwater.cli.plan import plan
 from cutwater.cli.predict import predict
 from cutwater.cli.probe import probe
@@ -34,8 +37,10 @@ from cutwater.cli.reproduce import reproduce
 from cutwater.cli.runs import runs
 from cutwater.cli.scaffold import scaffold
 from cutwater.cli.scenario import scenario
+from cutwater.cli.size import size
 from cutwater.cli.sweep import sweep
 from cutwater.cli.train import train
+from cutwater.cli.turns import turns
 from cutwater.cli.verify import verify
 from cutwater.cli.web import web
 from cutwater.cli.whatif import whatif
@@ -68,9 +73,11 @@ for command in (
     scenario,
     profile,
     plan,
+    jobs,
     compare,
     sweep,
     whatif,
+    size,
     data,
     train,
     verify,
@@ -85,6 +92,9 @@ for command in (
     audit,
     probe,
     scaffold,
+    turns,
+    coverage,
+    examples,
 ):
     app.command(cls=Command)(command)
 

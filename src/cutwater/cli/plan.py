@@ -8,13 +8,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.base.errors import PlanError
-from cutwater.base.jsonfile import write_json
-from cutwater.base.units import show_compute, show_seconds
+from cutwater.base.units import show_compute, show_rate, show_seconds
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, read_option, results_table
+from cutwater.cli.common import print_pieces, read_option, results_table
 from cutwater.plan.session import Wire
 
 if TYPE_CHECKING:
+    from cutwater.plan.knee import Knee
     from cutwater.plan.value import ClientPlan, Plan
 
 ScenarioFile = Annotated[
@@ -36,7 +36,10 @@ def plan(
     option: Annotated[
         list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the plan here, as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan here: .json, .csv or .parquet (with pyarrow).")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show every client, however many there are.")] = False,
     json_: Json = False,
 ) -> None:
     """Choose every client's cut and share of the server so that the slowest is done as early as possible.
@@ -45,17 +48,24 @@ def plan(
 
     Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
     """
+    from cutwater.plan.knee import knee
     from cutwater.plan.planners import solve_by
+    from cutwater.plan.table import json_pieces, write_plan
     from cutwater.scenario.file import load_scenario
 
     options = planner_options(option)
-    result = solve_by(load_scenario(scenario).problem(), planner, options)
+    problem = load_scenario(scenario).problem()
+    result = solve_by(problem, planner, options)
+    bend = knee(problem)
+    more = {"knee": None if bend is None else vars(bend)}
     if out is not None:
-        write_json(out, result.to_json())
+        write_plan(out, result, more)
     if json_:
-        print_json(result.to_json())
-    else:
-        _show(result)
+        print_pieces(json_pieces(result, more))
+        return
+    _show(result, len(result) if all_ else MOST)
+    if bend is not None:
+        console.print(about_knee(bend), markup=False, soft_wrap=True)
 
 
 def planner_options(given: list[str] | None) -> dict[str, Any]:
@@ -63,9 +73,17 @@ def planner_options(given: list[str] | None) -> dict[str, Any]:
     return dict(read_option(text, "leftover=none", PlanError) for text in given or ())
 
 
-def _show(plan: "Plan") -> None:
-    rows = [plan[int(k)] for k in (-plan.latencies).argsort(kind="stable")[:MOST]]
-    if len(plan) <= MOST:
+def about_knee(bend: "Knee") -> str:
+    """The knee in words."""
+    return (
+        f"The knee: a server of {show_compute(bend.compute)} ({show_seconds(bend.latency)}) saves 90 % of "
+        f"what any could, from {show_seconds(bend.without)} without one down to {show_seconds(bend.floor)}."
+    )
+
+
+def _show(plan: "Plan", most: int) -> None:
+    rows = [plan[int(k)] for k in (-plan.latencies).argsort(kind="stable")[:most]]
+    if len(plan) <= most:
         rows = list(plan.clients)
     console.print(_table(plan, rows))
     if len(rows) < len(plan):
@@ -83,6 +101,9 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
 
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
     table.add_column("Waits for", no_wrap=True)
+    if plan.rates is not None:
+        table.add_column("Rate up", justify="right", no_wrap=True)
+        table.add_column("Rate down", justify="right", no_wrap=True)
     crossing = len(plan.options) > 1 or plan.options[0] != Wire()
     if crossing:
         table.add_column("Wire", no_wrap=True)
@@ -91,7 +112,7 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
         table.add_row(
             escape(row.name),
             row.mode,
-            str(row.cut),
+            f"{row.cut}-{row.second_cut}" if row.second_cut else str(row.cut),
             show_compute(row.share) if row.share else "-",
             show_seconds(row.latency),
             show_seconds(busy.client),
@@ -99,6 +120,7 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
             show_seconds(busy.server) if split else "-",
             show_seconds(busy.link_down),
             busy.waits_for,
+            *([show_rate(rate) for rate in (row.rate_up, row.rate_down) if rate is not None]),
             *([_wire(row)] if crossing else []),
             style="" if row.latency >= plan.latency * (1 - 1e-6) else "dim",
         )

@@ -9,7 +9,7 @@ import typer
 from cutwater.base.errors import DataError
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json
-from cutwater.cli.kept import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
 from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:

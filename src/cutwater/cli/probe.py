@@ -13,12 +13,13 @@ from cutwater.cli.common import out as console
 
 if TYPE_CHECKING:
     from cutwater.fleet.link_probe import Link
+    from cutwater.plan.session import Session
     from cutwater.profile.measure import Measurement
 
 
 def probe(
     scenario: Annotated[
-        Path | None, typer.Argument(help="Measure its model and batch size; a small CNN if not given.")
+        Path | None, typer.Argument(help="Measure its model, in parts of its size; a small CNN if not given.")
     ] = None,
     *,
     server: Annotated[str | None, typer.Option(help="HOST:PORT of a `cutwater probe --listen`.")] = None,
@@ -72,12 +73,19 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
         raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
     spec = ModelSpec("cnn") if scenario is None or scenario.model is None else scenario.model
     options = dict(spec.options or {})
-    batch = 32 if scenario is None else scenario.session.batch_size
+    batch = 32 if scenario is None else _samples_at_once(scenario.session)
     torch.set_num_threads(1)  # as sessions run
     model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **options)
     example = zoo.example_input(spec.name, input=spec.input, batch=batch, **options)
     flops = scenario.profile.total_flops if scenario is not None else None
     return measure(layered(model, (example,)), (example,), repetitions, flops_per_sample=flops)
+
+
+def _samples_at_once(session: "Session") -> int:
+    """The size of the larger parts of a mini-batch: a processor may be faster with some sizes than others."""
+    from cutwater.plan.session import part_sizes
+
+    return max(part_sizes(session.batch_size, session.micro_batches))
 
 
 def _link(server: str, fingerprint: str | None, size: str) -> "Link":

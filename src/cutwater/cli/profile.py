@@ -50,6 +50,8 @@ def profile(
     MODEL is a name (an unknown one lists them all) or your own as package.module:function, which returns a
     torch module and may take input and classes. Nothing is allocated: a billion parameters take seconds.
 
+    Where the model has BatchNorm, a line says so: with micro_batches of a session it sees smaller batches.
+
     Example: cutwater profile efficientnet_v2_m --input 1x28x28 --classes 10 --plot profile.png
     """
     from cutwater.profile.count import profile_model
@@ -134,6 +136,15 @@ def _show(profile: "Profile", fit: "Fit", measured: "Measurement | None") -> Non
     for cut in profile.cuts:
         if cut.ruled_out:
             console.print(f"× cut {cut.cut} can't be used: {cut.ruled_out}", style="dim", markup=False)
+    if all(cut.ruled_out for cut in profile.cuts[:-1]) and len(profile) > 2:
+        console.print('with labels = "stay" in [session] there are pairs of cuts', style="dim", markup=False)
+    if profile.batch_norm:
+        console.print(
+            "BatchNorm sees the parts of a mini-batch: with micro_batches = m in [session], batches 1/m as "
+            "large, on every client",
+            style="dim",
+            markup=False,
+        )
     for line in _fit_lines(fit):
         console.print(line)
     if measured is not None:

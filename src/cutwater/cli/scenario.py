@@ -56,7 +56,7 @@ def scenario(
 
 
 def _check(path: Path, *, as_json: bool) -> None:
-    from cutwater.scenario.file import mistakes
+    from cutwater.scenario.jobs import mistakes
 
     found = mistakes(path)
     if as_json:

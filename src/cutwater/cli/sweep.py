@@ -22,7 +22,7 @@ from cutwater.base.units import (
 )
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress, results_table
-from cutwater.cli.plan import Json, ScenarioFile
+from cutwater.cli.plan import Json, ScenarioFile, about_knee
 
 if TYPE_CHECKING:
     from cutwater.plan.problem import Problem
@@ -114,16 +114,19 @@ def sweep(
 
     Example: cutwater sweep examples/paper-ten.toml --server "100 GFLOPS:9000 GFLOPS" --plot sweep.png
     """
+    from cutwater.plan.knee import knee
     from cutwater.report.figures import check_figure_path
     from cutwater.scenario.file import load_scenario
 
-    given = {"server": server, "rate": rate, "rtt": rtt, "clients": clients}
-    axis, text = _chosen({**given, "micro-batches": micro_batches, "codecs": codecs})
+    asked = {"server": server, "rate": rate, "rtt": rtt, "clients": clients}
+    axis, text = _chosen({**asked, "micro-batches": micro_batches, "codecs": codecs})
     values = _values(axis, text, points, logarithmic)
     if plot is not None:
         check_figure_path(plot)
     names = list(planner or PLANNERS)
-    latencies = run_sweep(load_scenario(scenario), axis, values, names)
+    given = load_scenario(scenario)
+    latencies = run_sweep(given, axis, values, names)
+    bend = knee(given.problem()) if axis.name == "server" else None
     if plot is not None:
         from cutwater.report.drawings import draw_sweep
         from cutwater.report.figures import save_figure
@@ -139,9 +142,12 @@ def sweep(
             }
             for i, value in enumerate(values)
         ]
-        print_json({"scenario": str(scenario), "swept": axis.name, "points": rows})
+        more = {"knee": None if bend is None else vars(bend)} if axis.name == "server" else {}
+        print_json({"scenario": str(scenario), "swept": axis.name, "points": rows, **more})
     else:
         console.print(_table(axis, values, latencies))
+        if bend is not None:
+            console.print(about_knee(bend), markup=False, soft_wrap=True)
 
 
 def _chosen(given: dict[str, str | None]) -> tuple[Axis, str]:

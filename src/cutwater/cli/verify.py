@@ -32,6 +32,9 @@ def verify(
 ) -> None:
     """Train the same rounds as FedAvg, with the plan's cuts and with random cuts: do the bits agree?
 
+    Where labels stay on devices, cuts are pairs, and random ones are also trained over a real stream on this
+    machine.
+
     Lossy codecs in [wire] give other bits than FedAvg's. There the plan's rounds are trained in process and
     over a real stream on this machine, and these two are compared.
 
@@ -69,9 +72,10 @@ def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
         if study.wires.lossy:
             found = verify_lossy(study, trainer, stack.enter_context(closing(_stream(study))), rounds)
         else:
-            found = check_rounds(study, trainer, rounds)
+            stream = stack.enter_context(closing(_stream(study))) if _labels_stay(study) else None
+            found = check_rounds(study, trainer, rounds, stream=stream)
         bar = stack.enter_context(progress())
-        ways = "two" if study.wires.lossy else "three"
+        ways = "two" if study.wires.lossy else "four" if _labels_stay(study) else "three"
         task = bar.add_task(f"training each round in {ways} ways", total=rounds)
         checks = []
         for check in found:
@@ -80,14 +84,18 @@ def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
         return checks
 
 
+def _labels_stay(study: "Study") -> bool:
+    return any(study.session.of(client).labels == "stay" for client in study.fleet)
+
+
 def _stream(study: "Study") -> "LoopbackTrainer":
     try:
         from cutwater.serve.loopback import LoopbackTrainer
     except ImportError as error:
-        raise RunError(
-            f"[wire] has lossy codecs ({', '.join(study.wires.lossy)}), which are verified over a stream: "
-            "pip install 'cutwater[flower]', or use lossless ones"
-        ) from error
+        what = "labels that stay on devices"
+        if study.wires.lossy:
+            what = f"lossy codecs in [wire] ({', '.join(study.wires.lossy)})"
+        raise RunError(f"{what} are verified over a stream: pip install 'cutwater[flower]'") from error
     return LoopbackTrainer(study)
 
 
@@ -112,9 +120,11 @@ def _show(checks: "list[Check]", study: "Study") -> None:
         )
         console.print(text, markup=False, soft_wrap=True)
     for name in list(checks[0].cuts)[1:]:
-        used = sorted({cut for check in checks for cut in check.cuts[name]})
+        used = {cut for check in checks for cut in check.cuts[name]}
+        pairs = sorted(cut for cut in used if isinstance(cut, tuple))
+        shown = [*map(str, sorted(used - {*pairs})), *(f"{cut}-{second}" for cut, second in pairs)]
         layers = len(study.model)
-        console.print(f"{name}: cuts {', '.join(map(str, used))} of {layers}", style="dim", markup=False)
+        console.print(f"{name}: cuts {', '.join(shown)} of {layers}", style="dim", markup=False)
     wrong = [check for check in checks if not check.agrees]
     if not wrong:
         console.print(f"all {len(checks)} rounds agree bit for bit")

@@ -1,81 +1,151 @@
-"""`cutwater whatif`: what more server compute, faster links and faster devices are worth."""
+"""`cutwater whatif`: what more server compute, faster links and devices, or changes of your own are worth."""
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from cutwater.base.errors import PlanError, suggest
+from cutwater.base.errors import PlanError
+from cutwater.base.kinds import Choice
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
+from cutwater.cli.common import err, print_json, results_table
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
-    from cutwater.plan.value import Plan
-    from cutwater.plan.whatif import Change, Method
+    from cutwater.plan.changes import Outcome
+    from cutwater.plan.prices import Prices
+    from cutwater.plan.whatif import Change, Ranking
 
-MOST = 15
-"""Rows of the table."""
+_NOTHING = 2e-8
+"""Of the round: what is less is of no value, and not told apart from rounding where links are shared."""
 
 
 def whatif(
     scenario: ScenarioFile,
     *,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='A change of your own, such as "all rates x1.2", "c1..c5 removed", "clients with rate < '
+            '2 MB/s: rate = 2 MB/s", "server compute + 500 GFLOPS", "uplink capacity x2", "micro_batches '
+            '= 4" or "all wire int8"; with semicolons between several that are made together; may be '
+            "repeated."
+        ),
+    ] = None,
     compute: Annotated[
         str, typer.Option(help="How much more compute, at the server or a device.")
     ] = "1 GFLOPS",
     rate: Annotated[str, typer.Option(help="How much faster a link, up and down.")] = "1 MB/s",
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="re-solved (the optimum of every changed fleet) or analytic (first order).",
-            show_default="re-solved up to 500 clients",
-        ),
-    ] = None,
+    top: Annotated[int, typer.Option(help="How many of the best changes.", min=1, max=1000)] = 10,
+    by: Annotated[
+        str, typer.Option(help="What is best: seconds (off the round), or money (seconds for it).")
+    ] = "seconds",
     json_: Json = False,
 ) -> None:
-    """The value of one more GFLOPS at the server, of one more MB/s for each client, in seconds off the round.
+    """What changes are worth, in seconds off the round: each is the optimum of the changed fleet.
 
-    Example: cutwater whatif examples/paper-ten.toml --rate "1 MB/s"
+    Of one more GFLOPS at the server or a device, or one more MB/s for a client, the best of all are shown,
+    and no other is better. With [prices] in the scenario they are told by seconds for money, too, or ranked
+    by that.
+
+    Example: cutwater whatif examples/paper-ten.toml --rate "1 MB/s" --change "all rates x1.2"
     """
-    from cutwater.plan import whatif as values
+    from cutwater.plan.changes import apply, outcomes
+    from cutwater.plan.optimum import optimum
+    from cutwater.plan.whatif import Increment, Ranking, ranking, why_not_ranked
     from cutwater.scenario.file import load_scenario
 
-    if method is not None and method not in ("analytic", "re-solved"):
-        raise PlanError(f"there is no method {method!r}: {suggest(method, ('analytic', 're-solved'))}")
-    step = values.Increment(parse_compute(compute, "--compute"), parse_rate(rate, "--rate"))
-    problem = load_scenario(scenario).problem()
-    with progress() as bar:
-        task = bar.add_task("solving", total=1 + 2 * len(problem))
-        plan, changes = values.whatif(
-            problem,
-            step,
-            method=cast("Method | None", method),
-            progress=lambda done: bar.update(task, completed=done),
-        )
+    Choice(("seconds", "money")).check(by, "--by", PlanError)
+    increment = Increment(parse_compute(compute, "--compute"), parse_rate(rate, "--rate"))
+    given = load_scenario(scenario)
+    problem = given.problem()
+    for text in change or ():
+        apply(problem, text)  # a slip of the pen is told before any work
+    why = why_not_ranked(problem) if change else None
+    with err.status("planning anew"):
+        if why is None:
+            found = ranking(problem, increment, top=top, by=given.prices if by == "money" else None)
+        else:
+            found = Ranking(optimum(problem), (), 0, 0.0)
+        asked = outcomes(problem, change or (), found.latency, given.prices, by_money=by == "money")
     if json_:
-        print_json({"latency": plan.latency, "changes": [vars(change) for change in changes]})
+        print_json(_json(found, asked, given.prices, by) | {"not_ranked": why})
     else:
-        _show(plan, changes)
+        _show(found, asked, given.prices)
+        console.print(why or _others(found, given.prices, by), style="dim", markup=False, soft_wrap=True)
+        _show_most(found, given.prices)
 
 
-def _show(plan: "Plan", changes: "list[Change]") -> None:
-    console.print(f"A round takes {show_seconds(plan.latency)} at the optimum. What would be worth how much:")
-    helpful = [change for change in changes if change.saved > 1e-9 * plan.latency]
-    table = results_table(["Change"], ("Saves", "Round"))
-    for change in helpful[:MOST]:
-        table.add_row(escape(_name(change)), show_seconds(change.saved), show_seconds(change.latency))
-    console.print(table)
-    how = "each is the optimum of the changed fleet" if changes[0].method == "re-solved" else "to first order"
-    rest = len(changes) - len(helpful[:MOST])
-    zero = "of no value" if len(helpful) <= MOST else "of less or no value"
-    console.print(f"{changes[0].method}: {how}; {rest} other changes are {zero}", style="dim")
+def _json(found: "Ranking", asked: "list[Outcome]", prices: "Prices", by: str) -> dict[str, Any]:
+    most = found.most_for_money(prices)
+    return {
+        "latency": found.latency,
+        "by": by,
+        "changes": [_change(each, prices) for each in found.changes],
+        "others": found.others,
+        f"others_save_at_most{'_for_money' if by == 'money' else ''}": found.at_most,
+        "most_for_money": None if most is None else _change(most, prices),
+        "asked": [vars(each) | {"saved_per_money": each.per_money} for each in asked],
+        "money": prices.money or None,
+    }
+
+
+def _change(change: "Change", prices: "Prices") -> dict[str, Any]:
+    return vars(change) | {"cost": change.cost(prices), "saved_per_money": change.per_money(prices)}
+
+
+def _show(found: "Ranking", asked: "list[Outcome]", prices: "Prices") -> None:
+    console.print(f"A round takes {show_seconds(found.latency)} at the optimum.")
+    if asked:
+        console.print("With the changes asked for:")
+        rows = [(each.change, each.saved, each.latency, each.cost, each.per_money) for each in asked]
+        console.print(_table(rows, prices))
+    if found.changes:
+        console.print("What would be worth how much:")
+        rows = [
+            (_name(each), each.saved, each.latency, each.cost(prices), each.per_money(prices))
+            for each in found.changes
+        ]
+        console.print(_table(rows, prices))
+
+
+def _others(found: "Ranking", prices: "Prices", by: str) -> str:
+    """What is proven of the changes that are not shown."""
+    others = f"{found.others:,} other changes"
+    if by == "money":
+        rest = f"none of {others} that cost money saves more than {show_seconds(found.at_most)} for 1 "
+        rest += prices.money
+    elif found.at_most <= _NOTHING * found.latency:
+        rest = f"{others} are of no value"
+    else:
+        rest = f"none of {others} saves more than {show_seconds(found.at_most)}"
+    return f"each is planned anew; {rest}"
+
+
+def _show_most(found: "Ranking", prices: "Prices") -> None:
+    most = found.most_for_money(prices)
+    if most is not None:
+        each = show_seconds(most.per_money(prices) or 0.0)
+        text = f"The most for the money, of all: {_name(most)}, {each} for 1 {prices.money}."
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def _table(rows: "list[tuple[str, float, float, float | None, float | None]]", prices: "Prices") -> Any:
+    paid = (f"Costs ({prices.money})", f"Saves for 1 {prices.money}") if prices.money else ()
+    table = results_table(["Change"], ("Saves", "Round", *map(escape, paid)))
+    for name, saved, latency, cost, each in rows:
+        less = show_seconds(saved) if saved >= 0 else f"-{show_seconds(-saved)}"
+        money = ("-" if cost is None else f"{cost:.3g}", "-" if each is None else show_seconds(each))
+        table.add_row(escape(name), less, show_seconds(latency), *(money if paid else ()))
+    return table
 
 
 def _name(change: "Change") -> str:
     if change.kind == "server compute":
         return f"+{show_compute(change.amount)} at the server"
+    if change.client is None:
+        return f"+{show_rate(change.amount)} of the {change.kind}"
     if change.kind == "link":
         return f"+{show_rate(change.amount)} for {change.client}"
     return f"+{show_compute(change.amount)} on {change.client}"

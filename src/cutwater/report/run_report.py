@@ -164,6 +164,7 @@ def _client(client: ClientRound, each: KeptRound, wire: int | None) -> Json:
     return {
         "name": client.name,
         "cut": client.cut,
+        "second_cut": client.second_cut,
         "share": client.share,
         "delivered": client.delivered_share,
         "split": client.mode != "fedavg",

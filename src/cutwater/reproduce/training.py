@@ -58,7 +58,7 @@ class TrainingSettings:
     """Whether each training is kept in a run folder, so that it can be resumed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """One training: accuracy by round, and when each round was over by each planner's clock."""
 
@@ -70,6 +70,10 @@ class Training:
     """Of the last round."""
     seconds: dict[str, tuple[float, ...]]
     """Virtual time at the end of each tested round, by planner."""
+    done: int
+    """Rounds that were trained."""
+    loss: tuple[float, ...]
+    """Mean training loss of every round."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,8 @@ def as_training(study: Study, lines: Sequence[Record], planners: Sequence[str] =
         accuracy=tuple(accuracy for _, accuracy in tested),
         weights_sha256=lines[-1].weights_sha256,
         seconds={planner: clock(study.with_planner(planner), rounds) for planner in planners},
+        done=len(lines),
+        loss=tuple(line.loss for line in lines if line.loss is not None),
     )
 
 

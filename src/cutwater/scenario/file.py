@@ -23,8 +23,9 @@ from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside
-from cutwater.plan.fleet import Fleet
-from cutwater.plan.problem import Problem, Server
+from cutwater.plan.fleet import NO_LIMIT, Fleet
+from cutwater.plan.prices import Prices
+from cutwater.plan.problem import Band, Problem, Server, SharedLink
 from cutwater.plan.session import Session, Wires
 from cutwater.profile.cache import profile_of
 from cutwater.profile.optimizers import optimizer_kind
@@ -44,8 +45,10 @@ class Scenario:
     server: Server
     session: Session
     wires: Wires
+    band: Band
     fleet: Fleet
     generator: FleetSpec | None
+    prices: Prices
     sections: Mapping[str, Mapping[str, Any]]
     """The sections that planning does not read, by name, as they stand in the file."""
 
@@ -63,12 +66,13 @@ class Scenario:
             kappa=self.model.kappa,
             batch_size=self.session.batch_size,
             optimizer=self.model.optimizer,
+            autocast=self.session.autocast,
             **self.model.options or {},
         )
 
     def problem(self) -> Problem:
         """What a planner solves."""
-        return Problem(self.profile, self.fleet, self.server, self.session, self.wires)
+        return Problem(self.profile, self.fleet, self.server, self.session, self.wires, self.band)
 
     def with_clients(self, count: int) -> "Scenario":
         """The scenario with another number of clients: newly drawn, or the first of those listed."""
@@ -103,6 +107,8 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scenario:
     """Check the parsed tables of a scenario; files that it names are looked up from ``folder``."""
+    if "job" in tables:
+        raise ScenarioError(f"{source} has [[job]] tables, each a scenario: plan them with cutwater jobs")
     given = TOP.read(tables, source)
     fleet, generator = _fleet(given, source, folder)
     return Scenario(
@@ -112,8 +118,10 @@ def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scena
         server=read(Server, given["server"], f"{source}: [server]", ScenarioError),
         session=read(Session, given["session"], f"{source}: [session]", ScenarioError),
         wires=read(Wires, given.get("wire", {}), f"{source}: [wire]", ScenarioError),
+        band=Band(*(_capacity(given, key, source) for key in ("uplink", "downlink"))),
         fleet=fleet,
         generator=generator,
+        prices=read(Prices, given.get("prices", {}), f"{source}: [prices]", ScenarioError),
         sections={name: given[name] for name in LATER if name in given},
     )
 
@@ -143,6 +151,12 @@ def _in_sections(tables: Mapping[str, Any], source: str) -> Iterator[CutwaterErr
             if isinstance(row, Mapping):
                 place = f" {row.get('name', k + 1)!r}" if section.many else ""
                 yield from section.schema.sift(row, f"{source}: {section.title}{place}", ScenarioError)[1]
+
+
+def _capacity(tables: Mapping[str, Any], key: str, source: str) -> float:
+    if key not in tables:
+        return NO_LIMIT
+    return read(SharedLink, tables[key], f"{source}: [{key}]", ScenarioError).capacity
 
 
 def _model(tables: Mapping[str, Any], source: str) -> ModelSpec:

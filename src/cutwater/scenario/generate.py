@@ -19,7 +19,7 @@ from cutwater.base.arrays import Floats
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Refused, Whole, quote
 from cutwater.base.schema import Field, Schema, check, described, schema_of
-from cutwater.plan.fleet import SETS, Client, Fleet
+from cutwater.plan.fleet import FEW, Client, Fleet
 
 MOST_CLIENTS = 10**8
 """A column of so many takes 800 MB; more is a slip of the pen."""
@@ -187,7 +187,7 @@ _MEANINGS = {
     "values": "what is chosen from",
     "weights": "how likely each is, in proportion; all the same if not given",
 }
-_COLUMNS = {each.key: each for each in schema_of(Client) if each.key not in ("name", *SETS)}
+_COLUMNS = {each.key: each for each in schema_of(Client) if each.key not in ("name", *FEW)}
 FLEET = Schema(
     "[fleet]",
     ScenarioError,

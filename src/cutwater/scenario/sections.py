@@ -11,11 +11,13 @@ from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Choice, JsonSchema, Kind, Many, Number, Table, Text, Whole
 from cutwater.base.schema import Field, Schema, Told, check, described, schema_of
 from cutwater.plan.fleet import Client
-from cutwater.plan.problem import Server
+from cutwater.plan.prices import Prices
+from cutwater.plan.problem import Server, SharedLink
 from cutwater.plan.session import Session, Wires
 from cutwater.profile.options import check_option
 from cutwater.profile.values import COUNTS
 from cutwater.scenario.generate import FLEET
+from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
 
@@ -34,7 +36,8 @@ class ModelSpec:
         str,
         Text(),
         'one sample: `"1x28x28"` for an image, `"128"` for so many tokens; `"floats:128"` or `"tokens:128"` '
-        "where your own model leaves it open",
+        "where your own model leaves it open; several by the names that its forward gives them, as "
+        '`"input_ids=128,attention_mask=128"`',
     ] = "1x28x28"
     classes: Annotated[int | None, Whole(1, quoted=True), "number of classes"] = 10
     count: Annotated[
@@ -99,10 +102,13 @@ SECTIONS = {
     for section in (
         Section("model", "which model, and how its cost is counted", schema_of(ModelSpec)),
         Section("server", "the parameter server", schema_of(Server)),
+        Section("uplink", "one line to the server that all clients share", schema_of(SharedLink)),
+        Section("downlink", "one line from the server that all clients share", schema_of(SharedLink)),
         Section("session", "how much a client trains in one round", schema_of(Session)),
         Section("wire", "how smashed data and gradients may cross a cut", schema_of(Wires)),
         Section("client", "one device; the columns of a CSV file are the same", schema_of(Client), many=True),
         Section("fleet", "clients that are drawn: each key but clients and seed is a column", FLEET),
+        Section("prices", "what more of each thing costs", schema_of(Prices)),
         Section("data", "which samples there are and who holds them", schema_of(DataSettings), DataSettings),
         Section("train", "how long, with what, and with whom", schema_of(TrainSettings), TrainSettings),
         Section(
@@ -111,6 +117,7 @@ SECTIONS = {
             schema_of(ConditionSettings),
             ConditionSettings,
         ),
+        Section("judge", "what an update may be before it counts", schema_of(JudgeSettings), JudgeSettings),
     )
 }
 LATER = tuple(section.key for section in SECTIONS.values() if section.made is not None)

@@ -7,6 +7,7 @@ field says what it may be and what it is for.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from cutwater.base.errors import RunError, ScenarioError
@@ -21,16 +22,13 @@ from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
 from cutwater.scenario.goal import Goal, GoalText
 
 SCHEDULES = ("constant", "step", "exponential", "cosine", "linear")
-AGGREGATORS = ("average", "fedavgm", "fedadam")
+AGGREGATORS = ("average", "fedavgm", "fedadam", "median", "trimmed", "clipped")
 CHANGES = ("constant", "jitter", "markov", "trace")
 ESTIMATES = ("nominal", "last", "average", "true")
 
-_BY_NORM = ("clip_norm", "grad_clip", "max_grad_norm", "clip_grad_norm")
+_BY_NORM = ("grad_clip", "max_grad_norm", "clip_grad_norm", "gradient_clip_val")
 """What people call clipping by the global norm."""
-_NO_NORM = (
-    "clipping by the global norm needs the gradients of both sides of the cut at once; use clip_value, "
-    "which clips element by element"
-)
+SCHEDULED_BY = ("round", "step", "session")
 _LARGEST_RATE = 1e30
 """No learning rate is larger: 32-bit weights end at 3e38."""
 _SEED = Whole(1 - 2**63, 2**63 - 1)
@@ -46,7 +44,8 @@ class DataSettings:
         str,
         Choice(SOURCES, own=True),
         "`digits` (1,797 real 8×8 digits, embedded), `mnist`, `fashion-mnist`, `cifar10`, or your own "
-        "function as `package.module:function`, which returns (train, test) datasets or a training set alone",
+        "function as `package.module:function`, which returns (train, test) datasets (of torch, or of 🤗 "
+        "datasets) or a training set alone; a sample is (input, …, label), or a dict with `labels`",
     ] = "digits"
     partition: Annotated[
         str,
@@ -86,13 +85,35 @@ class DataSettings:
     options: Annotated[Mapping[str, Any], Table(), "arguments of your own function"] = field(
         default_factory=dict
     )
+    collate: Annotated[
+        str | Callable[..., Any] | None,
+        Text(code=True),
+        "what makes a mini-batch of a list of your own samples: `pad` (samples of different lengths are "
+        "filled up, labels with -100), or your own as `package.module:function`",
+    ] = None
+    labels: Annotated[
+        str | None, Text(), "what the labels are called in samples that are dicts; `labels` or `label`"
+    ] = None
+    workers: Annotated[
+        int,
+        Whole(0, 1024),
+        "processes that read mini-batches of your own samples ahead; however many, they draw the same",
+    ] = 0
 
     def __post_init__(self) -> None:
         check(self)
 
     def load(self, say: Say = quiet) -> Data:
         """The source's samples; ``say`` is told what takes long."""
-        return load(self.source, folder=self.folder, mirrors=self.mirrors, options=self.options, say=say)
+        given = {"collate": self.collate, "labels": self.labels, "workers": self.workers}
+        return load(
+            self.source,
+            folder=self.folder,
+            mirrors=self.mirrors,
+            options=self.options,
+            settings={key: value for key, value in given.items() if value},
+            say=say,
+        )
 
     def share_out(
         self, data: Data, clients: Sequence[str], samples: Sequence[int] | None, seed: int
@@ -115,7 +136,13 @@ class DataSettings:
         )
 
 
-@described("[train]", ScenarioError, instead=dict.fromkeys(_BY_NORM, _NO_NORM))
+SELECTIONS = ("random", "fastest")
+"""By which rule the clients of a round are chosen."""
+
+
+@described(
+    "[train]", ScenarioError, instead=dict.fromkeys(_BY_NORM, "clipping by the global norm is clip_norm")
+)
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """``[train]``: how long, with what, and with whom. Rounds are counted from 1."""
@@ -124,6 +151,13 @@ class TrainSettings:
     clients_per_round: Annotated[
         int | None, Whole(1), "how many clients a round aggregates; all if not given"
     ] = None
+    selection: Annotated[
+        str,
+        Choice(SELECTIONS),
+        "who the `clients_per_round` are: `random` (drawn anew in every round), or `fastest` (those whose "
+        "round together is the shortest, exactly: the same in every round, so that what the others' data "
+        "could teach is never learned)",
+    ] = "random"
     optimizer: Annotated[
         str | Callable[..., Any],
         Text(code=True),
@@ -142,31 +176,54 @@ class TrainSettings:
     schedule: Annotated[
         str | Callable[[int], float],
         Choice(SCHEDULES, own=True, code=True),
-        "how the learning rate changes by round: `constant`, `step`, `exponential`, `cosine`, `linear`, or "
-        "your own as `package.module:function`: of the round, counted from 1, the factor of `lr`",
+        "how the learning rate changes: `constant`, `step`, `exponential`, `cosine`, `linear`, or your own "
+        "as `package.module:function`: of the round (or step, see `schedule_by`), counted from 1, the "
+        "factor of `lr`",
     ] = "constant"
+    schedule_by: Annotated[
+        str,
+        Choice(SCHEDULED_BY),
+        "what `schedule`, `every`, `horizon` and `warmup` count: `round`; `step`, the mini-batches that a "
+        "client would have had since the run began, had it been in every round, so that all cuts and a "
+        "client that is alone agree; or `session`, mini-batches of the session, which begins anew in every "
+        "round. By mini-batches, warm-up rises from 0 and `linear` and `cosine` run down from its end, as "
+        "those of transformers do",
+    ] = "round"
     gamma: Annotated[float, Number(above=0), "the factor of `step` and `exponential`"] = 0.1
-    every: Annotated[int, Whole(1), "`step` applies its factor after this many rounds"] = 20
+    every: Annotated[int, Whole(1), "`step` applies its factor after this many rounds, or steps"] = 20
     final_lr: Annotated[float, Number(0, _LARGEST_RATE), "where `cosine` and `linear` end"] = 0.0
     horizon: Annotated[
-        int | None, Whole(1), "rounds over which `cosine` and `linear` run down; `rounds` if not given"
+        int | None,
+        Whole(1),
+        "rounds, or steps, over which `cosine` and `linear` run down; all of the run, or session, if not "
+        "given",
     ] = None
-    warmup: Annotated[int, Whole(0), "rounds over which the learning rate first rises to its full value"] = 0
+    warmup: Annotated[
+        int, Whole(0), "rounds, or steps, over which the learning rate first rises to its full value"
+    ] = 0
+    clip_norm: Annotated[
+        float | None,
+        Number(above=0),
+        "the gradients of a mini-batch are scaled down to this norm, that of all of them on both sides of a "
+        "cut together; it costs no message and means the same at every cut",
+    ] = None
     clip_value: Annotated[
         float | None,
         Number(above=0),
         "gradients are clipped to ± this, element by element, which means the same at every cut",
     ] = None
     loss: Annotated[
-        str,
+        str | None,
         Text(),
-        "a function of torch.nn.functional, or your own as `package.module:function`; it returns the mean "
-        "over the mini-batch",
-    ] = "cross_entropy"
+        "a function of torch.nn.functional, your own as `package.module:function` of output and labels, or "
+        "`model` (what a model of transformers computes itself when it is given labels); it returns the mean "
+        "over the mini-batch; if not given, `model` where the model has such a loss, else `cross_entropy`",
+    ] = None
     aggregator: Annotated[
         str,
         Choice(AGGREGATORS, own=True),
-        "what becomes of a round's updates: `average` (FedAvg), `fedavgm`, `fedadam`, or your own as "
+        "what becomes of a round's updates: `average` (FedAvg), `fedavgm`, `fedadam`; `median`, `trimmed` "
+        "(mean) and `clipped` (mean), which tolerate clients that lie; or your own as "
         "`package.module:Class`",
     ] = "average"
     aggregator_options: Annotated[
@@ -229,6 +286,11 @@ class TrainSettings:
                 f"{where} patience is {self.patience}, but there is no keep_best that says which metric is "
                 "waited for: give both"
             )
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ScenarioError(
+                f"{where} clip_norm is {self.clip_norm} and clip_value is {self.clip_value}, but gradients "
+                "are clipped one way or the other: leave one of them out"
+            )
         if not self._rises_to() <= _LARGEST_RATE:
             raise ScenarioError(
                 f"{where} gamma is {self.gamma}, but must be so small that the learning rate stays at most "
@@ -269,6 +331,35 @@ class TrainSettings:
             return warm * (self.final_lr + (self.lr - self.final_lr) * left)
         return warm * self.lr * (self._own_factor(round_) if self._own_schedule else 1.0)
 
+    def rates(self, round_: int, steps: int) -> Callable[[int], float]:
+        """The factor of η at each step of a session, counted from 0, where the schedule is by step.
+
+        ``steps`` are those of one of the client's sessions. As transformers' schedules, a warm-up begins at
+        0, and `linear` and `cosine` run down from its end to the horizon.
+
+        >>> train = TrainSettings(rounds=2, schedule="linear", schedule_by="step", warmup=2)
+        >>> [train.rates(1, 3)(step) for step in range(3)], [train.rates(2, 3)(step) for step in range(3)]
+        ([0.0, 0.5, 1.0], [0.75, 0.5, 0.25])
+        """
+        whole_run = self.schedule_by == "step"
+        done = (round_ - 1) * steps if whole_run else 0
+        horizon = self.horizon or (self.rounds if whole_run else 1) * steps
+        return partial(self._factor, done, horizon)
+
+    def _factor(self, done: int, horizon: int, step: int) -> float:
+        at = done + step
+        if at < self.warmup:
+            return at / self.warmup
+        if self.schedule in ("linear", "cosine"):
+            left = max(0.0, (horizon - at) / max(1, horizon - self.warmup))
+            left = left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
+            least = self.final_lr / self.lr
+            return least + (1 - least) * left
+        if self.schedule in ("step", "exponential"):
+            times = at // self.every if self.schedule == "step" else at
+            return float(self.gamma**times)
+        return self._own_factor(at + 1) if self._own_schedule else 1.0
+
     @property
     def goal(self) -> Goal | None:
         """What the best model is best by."""
@@ -285,18 +376,25 @@ class TrainSettings:
             factor = float(function(round_))
         except Exception as error:  # whatever a user's function does
             raise RunError(
-                f"schedule {self.schedule!r} failed at round {round_} ({told(error)}): it takes the round, "
+                f"schedule {self.schedule!r} failed at {self._unit} {round_} ({told(error)}): it takes the "
+                f"{self._unit}, "
                 "counted from 1, and returns the factor of lr"
             ) from error
         if not 0 <= factor * self.lr <= _LARGEST_RATE:
             raise RunError(
-                f"schedule {self.schedule!r} gave {factor} for round {round_}, but must give a factor of lr "
-                f"that is 0 or more and makes it at most {_LARGEST_RATE}"
+                f"schedule {self.schedule!r} gave {factor} for {self._unit} {round_}, but must give a factor "
+                f"of lr that is 0 or more and makes it at most {_LARGEST_RATE}"
             )
         return factor
 
+    @property
+    def _unit(self) -> str:
+        return "round" if self.schedule_by == "round" else "step"
+
     def _rises_to(self) -> float:
         """What the learning rate stays below: of its start and, where it grows by a factor, its end."""
+        if self.schedule_by != "round" and self.gamma > 1 and self.schedule in ("step", "exponential"):
+            return math.inf  # how many steps there are is not known here
         if self._own_schedule:
             return self.lr  # a user's code is not run before it is needed
         try:

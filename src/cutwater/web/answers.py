@@ -1,7 +1,5 @@
 """Answers to a page: the plan as columns, the curve over server compute, the table of planners."""
 
-import csv
-import io
 import json
 import time
 from math import isfinite
@@ -10,20 +8,33 @@ from typing import Any
 import numpy as np
 
 from cutwater.base.errors import PlanError, ScenarioError
-from cutwater.codec.words import any_lossy
+from cutwater.base.units import parse_time
 from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import certified_bound
+from cutwater.plan.knee import knee, server_curve, with_knee
 from cutwater.plan.latency import OVERLAP, PHASES, latency_alone
 from cutwater.plan.planners import certify, run, standing
+from cutwater.plan.prices import Prices
 from cutwater.plan.problem import Problem
-from cutwater.report.knee import knee, server_curve
+from cutwater.plan.shared_links import fair_rates
+from cutwater.plan.size import Size, cheapest, faster, smallest_server
+from cutwater.plan.table import csv_pieces, json_pieces
+from cutwater.web.fleet_text import to_csv
 from cutwater.web.state import PLANNERS, Asked
 from cutwater.web.step import client_data, lossy_note, wire_data
 
-COLUMNS = ("cut", "share", "alone", "wire", "waits", "session", *PHASES, OVERLAP)
-"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``."""
+COLUMNS = (
+    *("cut", "second_cut", "share", "alone", "wire", "waits", "session", "rate_up", "rate_down"),
+    *(*PHASES, OVERLAP),
+)
+"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``; rates are those
+of a client's own link, or what it gets of a shared one."""
 POINTS, FEW_POINTS, MANY = 61, 25, 2000
 """Points of the curve, and how many of them for a large fleet."""
+SHARED_POINTS = 13
+"""The same where lines are shared: each is a search of its own."""
+MOST_LINKS = 15
+"""Links of a mix that are told one by one."""
 WIDEST = 1e9
 """The largest over the smallest server of a curve."""
 
@@ -34,10 +45,10 @@ def plan_answer(asked: Asked) -> bytes:
     Numbers reach the page as they are: ten thousand clients take a millisecond to write and none to parse.
     """
     plan, problem = asked.plan, asked.problem
-    alone, waits = latency_alone(problem), Busy.of(plan.phases).places
-    told = (plan.cuts, plan.shares, alone, plan.wires, waits, plan.latencies)
-    columns = np.array([*told, *plan.phases, plan.phases.overlap], dtype="<f8")
-    whole = alone.max()
+    rates = (problem.fleet.up, problem.fleet.down) if plan.rates is None else plan.rates
+    waits = Busy.of(plan.phases).places
+    told = (plan.cuts, plan.second_cuts, plan.shares, plan.details.alone, plan.wires, waits, plan.latencies)
+    columns = np.array([*told, *rates, *plan.phases, plan.phases.overlap], dtype="<f8")
     head = {
         "columns": COLUMNS,
         "count": len(plan),
@@ -52,11 +63,23 @@ def plan_answer(asked: Asked) -> bytes:
         "latency": plan.latency,
         "lower_bound": plan.lower_bound,
         "outcome": plan.outcome,
-        "fedavg": float(whole) if np.isfinite(whole) else None,
+        "fedavg": _fedavg(problem),
+        "band": {"up": _capacity(problem.band.up), "down": _capacity(problem.band.down)},
         "explanation": plan.explain().splitlines(),
     }
     line = json.dumps(head, allow_nan=False).encode() + b"\n"
     return line.rjust(-(-len(line) // 8) * 8) + columns.tobytes()
+
+
+def _fedavg(problem: Problem) -> float | None:
+    """The round of FedAvg, at the rates that the planner of that name has; None where it has no plan."""
+    fair = problem.at_rates(*fair_rates(problem)) if problem.band.shared else problem
+    slowest = float(latency_alone(fair).max())
+    return slowest if isfinite(slowest) else None
+
+
+def _capacity(rate: float) -> float | None:
+    return rate if isfinite(rate) else None
 
 
 def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:
@@ -66,13 +89,63 @@ def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:
             f"a curve from {least:g} to {most:g} FLOPS is none: give a low end above 0 and a higher high end"
         )
     problem = asked.problem
-    computes = np.geomspace(least, most, POINTS if len(problem) <= MANY else FEW_POINTS).tolist()
+    points = SHARED_POINTS if problem.band.shared else POINTS if len(problem) <= MANY else FEW_POINTS
+    computes = np.geomspace(least, most, points).tolist()
     bend = knee(problem, least, most)
     return {
         "curve": {"compute": computes, "latency": server_curve(problem, computes)},
         "knee": None if bend is None else vars(bend),
         "planners": compare(problem),
         "layer_names": [cut.name for cut in problem.profile.cuts],
+    }
+
+
+def size_answer(asked: Asked, seconds: object) -> dict[str, Any]:
+    """What a round that takes at most so long needs: as `cutwater size` tells it, and for a page to use.
+
+    The smallest server, or why none is enough; with prices of both, the cheapest mix of server and links.
+    """
+    target, problem, prices = parse_time(seconds, "the round"), asked.problem, asked.prices
+    priced = prices.compute is not None and prices.link is not None
+    mix = cheapest(problem, target, prices) if priced else None
+    try:
+        smallest, why = smallest_server(problem, target), None
+    except PlanError as error:
+        if mix is None:
+            raise
+        smallest, why = None, str(error)
+    return {
+        "round": target,
+        "server": _server(smallest, prices.cost(compute=smallest.compute)) if smallest else None,
+        "infeasible": why,
+        "cheapest": None if mix is None else _server(mix, mix.cost) | _faster_links(problem, mix, prices),
+        "money": prices.money or None,
+    }
+
+
+def _server(found: Size, cost: float | None) -> dict[str, Any]:
+    # A server as it is written must not be a trifle smaller than the one that is needed.
+    text = f"{found.compute * (1 + 1e-12) / 1e9!r} GFLOPS"
+    return {"compute": found.compute, "text": text, "cost": cost}
+
+
+def _faster_links(problem: Problem, mix: Size, prices: Prices) -> dict[str, Any]:
+    """Whose links are faster, the most first, and the fleet with them."""
+    fleet = faster(problem.fleet, mix.links * (1 + 1e-12))
+    order = np.argsort(-mix.links, kind="stable")[: np.count_nonzero(mix.links)]
+    return {
+        "count": len(order),
+        "links": [
+            {
+                "name": fleet.names[k],
+                "more": float(mix.links[k]),
+                "up": float(fleet.up[k]),
+                "down": float(fleet.down[k]),
+                "cost": prices.cost(link=float(mix.links[k])),
+            }
+            for k in order[:MOST_LINKS].tolist()
+        ],
+        "csv": to_csv(fleet),
     }
 
 
@@ -97,23 +170,13 @@ def _row(problem: Problem, name: str, bound: float) -> dict[str, Any]:
 
 
 def plan_csv(asked: Asked) -> str:
-    """The plan as a table for spreadsheets: FLOPS and seconds, plain numbers."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    times = (f"{phase}_seconds" for phase in (*PHASES, OVERLAP))
-    plain = ("schedule", "up", "down")
-    more = (*plain, "lossy", "bytes_up", "bytes_down", "waits_for")
-    writer.writerow(["name", "cut", "share_flops", "mode", *more, "latency_seconds", *times])
-    for client in asked.plan.clients:
-        phases, split = client.phases.to_json(), client.mode == "split"
-        how = [getattr(client, key) if split else "" for key in plain]
-        lossy = "yes" if split and any_lossy(client.up, client.down) else "no"
-        # A name that starts a formula in a spreadsheet is kept from being one.
-        name = f"'{client.name}" if client.name[:1] in "=+-@\t" else client.name
-        told = [client.cut, client.share, client.mode, *how, lossy, client.bytes_up, client.bytes_down]
-        waits_for = Busy.of(client.phases).waits_for
-        writer.writerow([name, *told, waits_for, client.latency, *phases.values()])
-    return out.getvalue()
+    """The plan as a table for spreadsheets."""
+    return b"".join(csv_pieces(asked.plan)).decode()
+
+
+def plan_json(asked: Asked) -> str:
+    """The plan as `cutwater plan --json` prints it."""
+    return b"".join(json_pieces(asked.plan, with_knee(asked.problem))).decode()
 
 
 def warm_up(asked: Asked) -> None:

@@ -17,29 +17,24 @@ from starlette.routing import Route
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.codec.words import in_words
 from cutwater.plan.fleet import SCHEDULES
+from cutwater.plan.jobs import OBJECTIVES
 from cutwater.plan.latency import PHASES
 from cutwater.report.html import SCRIPTS, STYLES, asset, escape, fill
 from cutwater.report.run_report import list_entry, report_data
 from cutwater.runs.confined import Folder, find_runs
 from cutwater.runs.reader import stamp
-from cutwater.web.answers import details_answer, plan_answer, plan_csv
+from cutwater.web.answers import details_answer, plan_answer, plan_csv, plan_json, size_answer
 from cutwater.web.catalogue import GIVEN, ZOO, Catalogue
+from cutwater.web.files import export_jobs, export_toml, from_toml
+from cutwater.web.fleet_text import MOST_CLIENTS, scaled, to_csv
 from cutwater.web.guard import Guard, TooLargeError, too_large
-from cutwater.web.state import (
-    MOST_CLIENTS,
-    PLANNERS,
-    Asked,
-    export_toml,
-    from_toml,
-    read_asked,
-    read_clients,
-    to_csv,
-)
+from cutwater.web.jobs import jobs_answer, read_jobs_asked
+from cutwater.web.state import PLANNERS, Asked, read_asked, read_clients
 
 _OWN = (
     "planner.css",
-    *("wire.js", "fleet.js", "step.js", "view.js", "controls.js", "crossing.js"),
-    *("dialogs.js", "planner.js", "runs.js"),
+    *("wire.js", "cells.js", "chosen.js", "fleet.js", "step.js", "view.js", "controls.js", "crossing.js"),
+    *("dialogs.js", "size.js", "jobs.js", "planner.js", "runs.js"),
 )
 _SHARED = ("phases.css", *STYLES, *SCRIPTS)
 _KINDS = {"css": "text/css", "js": "text/javascript"}
@@ -60,6 +55,8 @@ class Site:
         posts = (
             ("plan", self._plan),
             ("details", self._details),
+            ("size", self._size),
+            ("jobs", self._jobs),
             ("fleet", self._fleet),
             ("scenario", self._scenario),
         )
@@ -93,6 +90,7 @@ class Site:
                 "planners": PLANNERS,
                 "phases": PHASES,
                 "schedules": SCHEDULES,
+                "objectives": OBJECTIVES,
                 "codecs": [{"name": name, "text": in_words(name)} for name in self.catalogue.codecs],
                 "most_clients": MOST_CLIENTS,
                 "runs": self.runs is not None,
@@ -113,8 +111,19 @@ class Site:
             raise ScenarioError(f"the range of the curve is {ends!r}, but must be two numbers in FLOPS")
         return JSONResponse(details_answer(self._ask(table.get("scenario")), *map(float, ends)))
 
+    def _size(self, body: Any, _request: Request) -> Response:
+        table = body if isinstance(body, dict) else {}
+        return JSONResponse(size_answer(self._ask(table.get("scenario")), table.get("round")))
+
+    def _jobs(self, body: Any, _request: Request) -> Response:
+        return JSONResponse(jobs_answer(read_jobs_asked(body, self.catalogue)))
+
     def _fleet(self, body: Any, _request: Request) -> Response:
-        fleet = read_clients(body)
+        table = dict(body) if isinstance(body, dict) else body
+        change = table.pop("scale", None) if isinstance(table, dict) else None
+        fleet = read_clients(table)
+        if change is not None:
+            fleet = scaled(fleet, change)
         return JSONResponse({"count": len(fleet), "csv": to_csv(fleet)})
 
     def _scenario(self, body: Any, _request: Request) -> Response:
@@ -124,11 +133,14 @@ class Site:
         return JSONResponse(from_toml(content, self.catalogue))
 
     def _export(self, body: Any, request: Request) -> Response:
-        asked, kind = self._ask(body), request.path_params["kind"]
+        kind = request.path_params["kind"]
+        if kind == "jobs.toml":
+            return PlainTextResponse(export_jobs(read_jobs_asked(body, self.catalogue), self.catalogue))
+        asked = self._ask(body)
         if kind == "scenario.toml":
             return PlainTextResponse(export_toml(asked, self.catalogue))
         if kind == "plan.json":
-            return PlainTextResponse(json.dumps(asked.plan.to_json(), indent=2, allow_nan=False) + "\n")
+            return PlainTextResponse(plan_json(asked))
         if kind == "plan.csv":
             return PlainTextResponse(plan_csv(asked))
         if kind == "fleet.csv":

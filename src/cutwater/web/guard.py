@@ -7,9 +7,12 @@
 - Every answer forbids scripts, styles and connections that are not this server's own.
 """
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -24,6 +27,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 16 * 2**20
 """Bytes: a fleet of 100,000 clients as CSV takes about 6 MB."""
+_MOST_DRAINED, _DRAIN_SECONDS = 4 * LARGEST_BODY, 10.0
+"""Bytes and seconds of a body that is too large which are passed over before the answer."""
+_HOST = re.compile(r"[\w.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.%]+\](:[0-9]{1,5})?")
+"""A Host header: a name or an address and perhaps a port, nobody's name before it."""
 COOKIE = "cutwater-token"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -53,6 +60,8 @@ class Guard:
         headers = {key.lower(): value.decode("latin-1") for key, value in scope["headers"]}
         refusal = self._refusal(scope, headers)
         if refusal is not None:
+            if refusal[0] == 413:
+                await _drained(receive)
             return await _answer(send, *refusal)
         if self._token is not None and (cookie := self._first_visit(scope)) is not None:
             return await _answer(send, 303, "", (b"location", b"/"), (b"set-cookie", cookie))
@@ -97,7 +106,9 @@ class Guard:
 
 
 def _name_of(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The name in a Host header, without its port; nothing where it is no Host."""
+    if not _HOST.fullmatch(host):
+        return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -121,10 +132,23 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > LARGEST_BODY:
+            await _drained(receive)
             raise TooLargeError
         return message
 
     return limited
+
+
+async def _drained(receive: Receive) -> None:
+    """Let the rest of a body come, up to a point: who is still sending would see a reset, not the answer."""
+    left = _MOST_DRAINED
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,62 +1,124 @@
 """Values as a scenario writes them, so that reading them back gives the very same numbers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutwater.base.units import parse_compute, parse_rate, parse_size, parse_time
+import numpy as np
+
+from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.base.units import Unit, parse_quantities
 from cutwater.plan.fleet import NO_LIMIT, SETS, Fleet
+from cutwater.plan.prices import Price, PriceKind
 
-_UNITS: Mapping[str, tuple[Callable[[object], float], tuple[tuple[str, float], ...], str]] = {
-    "compute": (parse_compute, (("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),
-    "rate": (parse_rate, (("MB/s", 8e6),), "bit/s"),
-    "size": (parse_size, (("GB", 8e9), ("MB", 8e6)), "bit"),
-    "time": (parse_time, (("s", 1.0), ("ms", 1e-3)), "s"),
+_UNITS: Mapping[Unit, tuple[tuple[tuple[str, float], ...], str]] = {
+    "compute": ((("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),
+    "rate": ((("MB/s", 8e6),), "bit/s"),
+    "size": ((("GB", 8e9), ("MB", 8e6)), "bit"),
+    "time": ((("s", 1.0), ("ms", 1e-3)), "s"),
 }
-"""How each is read, the units that people like with their size, and the unit that is always exact."""
+"""The units that people like with their size, and the unit that is always exact."""
+_DIGITS = (4, 8, 17)
+"""Significant digits that are tried, one after the other."""
+_NEAR = 1e-6
+"""How near to a number of so many digits a value must be for its text to be tried."""
 
 
-def quantity(kind: str, value: float) -> str:
+def quantity(kind: Unit, value: float) -> str:
     """The shortest text with a unit that reads back as exactly this value.
 
     >>> quantity("compute", 3e12), quantity("rate", 32e6)
     ('3 TFLOPS', '4 MB/s')
     """
-    read, units, exact = _UNITS[kind]
-    texts = [
-        f"{value / scale:.{digits}g} {unit}"
-        for unit, scale in units
-        if value >= scale
-        for digits in (4, 8, 17)
-    ]
-    if not texts:
-        unit, scale = units[-1]
-        texts = [f"{value / scale:.{digits}g} {unit}" for digits in (4, 8, 17)]
-    good = [text for text in texts if "e" not in text and read(text) == value]
-    return min(good, key=len) if good else f"{value!r} {exact}"
+    return quantities(kind, np.array([value]))[0]
 
 
-def client_row(fleet: Fleet, k: int) -> dict[str, Any]:
-    """One client as the keys of a [[client]] table; what is at its default is left out."""
-    up, down = float(fleet.up[k]), float(fleet.down[k])
-    row: dict[str, Any] = {
-        "name": fleet.names[k],
-        "compute": quantity("compute", float(fleet.compute[k])),
-        **({"rate": quantity("rate", up)} if up == down else {}),
-        **({"up": quantity("rate", up), "down": quantity("rate", down)} if up != down else {}),
-        "samples": int(fleet.samples[k]),
+def quantities(kind: Unit, values: Floats) -> list[str]:
+    """The same of a whole column."""
+    units, exact = _UNITS[kind]
+    found = [""] * len(values)
+    below_all = values < units[-1][1]
+    for unit, scale in units:
+        # Who is below every unit is written in the smallest one.
+        able = (values >= scale) | (below_all if unit == units[-1][0] else False)
+        for k, text in _texts(kind, values, np.flatnonzero(able), unit, scale):
+            if not found[k] or len(text) < len(found[k]):
+                found[k] = text
+    plain = values.tolist()
+    return [text or f"{value!r} {exact}" for text, value in zip(found, plain, strict=True)]
+
+
+def _texts(kind: Unit, values: Floats, places: Ints, unit: str, scale: float) -> Iterator[tuple[int, str]]:
+    """Who can be written exactly in a unit, with as few digits as it takes."""
+    left = places
+    for digits in _DIGITS:
+        tried = left[_has_digits(values[left] / scale, digits)]
+        texts = [f"{number:.{digits}g} {unit}" for number in (values[tried] / scale).tolist()]
+        # An exponent is nothing that people write.
+        tried = tried[np.array(["e" not in text for text in texts], dtype=bool)]
+        texts = [text for text in texts if "e" not in text]
+        same = np.array(parse_quantities(kind, texts)) == values[tried]
+        yield from ((int(tried[i]), texts[i]) for i in np.flatnonzero(same))
+        left = np.setdiff1d(left, tried[same], assume_unique=True)
+
+
+def _has_digits(numbers: Floats, digits: int) -> Bools:
+    """Whether numbers are next to ones of so many digits: only then is it worth writing them down."""
+    if digits >= 15:
+        return np.ones(len(numbers), dtype=bool)
+    whole = numbers * 10.0 ** (digits - 1 - np.floor(np.log10(numbers)))
+    return np.abs(whole - np.rint(whole)) < _NEAR
+
+
+def price_text(per: Unit, price: Price) -> str:
+    """A price as [prices] writes it.
+
+    >>> price_text("compute", Price(0.02 / 1e9, "EUR", True))
+    '0.02 EUR / GFLOPS / h'
+    """
+    (*_, (unit, scale)), exact = _UNITS[per]
+    rest = f"{f' {price.currency}' if price.currency else ''} / {{}}{' / h' if price.rented else ''}"
+    numbers = [f"{price.amount * scale:.{digits}g}" for digits in _DIGITS]
+    texts = [number + rest.format(unit) for number in numbers]
+    good = [text for text in texts if PriceKind(per).parse(text) == price]
+    return good[0] if good else f"{price.amount!r}{rest.format(exact)}"
+
+
+def client_columns(fleet: Fleet) -> dict[str, list[Any]]:
+    """The clients by the keys of a [[client]] table; what is at its default is None."""
+    same = fleet.up == fleet.down
+    columns: dict[str, list[Any]] = {
+        "name": list(fleet.names),
+        "compute": list(quantities("compute", fleet.compute)),
+        "rate": _where(same, "rate", fleet.up),
+        "up": _where(~same, "rate", fleet.up),
+        "down": _where(~same, "rate", fleet.down),
+        "samples": fleet.samples.tolist(),
+        **{key: [value or None for value in getattr(fleet, key).tolist()] for key in ("epochs", "steps")},
+        "batch_size": [value or None for value in fleet.batch_size.tolist()],
+        "min_cut": [cut if cut > 1 else None for cut in fleet.min_cut.tolist()],
+        "memory": _where(fleet.memory != NO_LIMIT, "size", fleet.memory),
+        "rtt": _where(fleet.rtt != 0, "time", fleet.rtt),
+        **{key: [value or None for value in getattr(fleet, key).tolist()] for key in ("holds", "holds_last")},
     }
-    for key in ("epochs", "steps", "batch_size"):
-        if value := int(getattr(fleet, key)[k]):
-            row[key] = value
-    if (least := int(fleet.min_cut[k])) > 1:
-        row["min_cut"] = least
-    if (memory := float(fleet.memory[k])) != NO_LIMIT:
-        row["memory"] = quantity("size", memory)
-    if rtt := float(fleet.rtt[k]):
-        row["rtt"] = quantity("time", rtt)
-    if holds := int(fleet.holds[k]):
-        row["holds"] = holds
     for key in SETS:
-        if some := getattr(fleet, key).get(k):
-            row[key] = sorted(some)
-    return row
+        some = getattr(fleet, key)
+        columns[key] = [sorted(some[k]) if some.get(k) else None for k in range(len(fleet))]
+    columns["labels"] = [fleet.labels.get(k) or None for k in range(len(fleet))]
+    return columns
+
+
+def client_rows(fleet: Fleet) -> list[dict[str, Any]]:
+    """The clients as [[client]] tables."""
+    columns = client_columns(fleet)
+    keys: Sequence[str] = list(columns)
+    return [
+        {key: cell for key, cell in zip(keys, cells, strict=True) if cell is not None}
+        for cells in zip(*columns.values(), strict=True)
+    ]
+
+
+def _where(some: Bools, kind: Unit, values: Floats) -> list[str | None]:
+    found: list[str | None] = [None] * len(values)
+    for k, text in zip(np.flatnonzero(some).tolist(), quantities(kind, values[some]), strict=True):
+        found[k] = text
+    return found

@@ -14,7 +14,8 @@ from cutwater.scenario.file import Scenario
 from cutwater.web.answers import warm_up
 from cutwater.web.app import Site
 from cutwater.web.catalogue import Catalogue, is_zoo
-from cutwater.web.state import from_scenario, from_toml, read_asked
+from cutwater.web.files import from_scenario, from_toml
+from cutwater.web.state import read_asked
 
 LOOPBACK = "127.0.0.1"
 
@@ -46,7 +47,7 @@ def listen(host: str | None, port: int) -> Listening:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            bound.listen(64)  # who opens the link before the server is up waits instead of being refused
+            bound.listen(1024)  # who opens the link before the server is up waits instead of being refused
         except OSError:
             bound.close()
             raise
@@ -71,12 +72,14 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
     """Serve until interrupted."""
     try:
         import uvicorn
+
+        from cutwater.web.doors import Doors
     except ImportError as error:
         raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
     app = site.app(listening.host, listening.token)
     threading.Thread(target=_warm, args=(site,), daemon=True).start()
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, limit_concurrency=100, server_header=False
+        app, log_level="warning", access_log=False, http=Doors().protocol(), server_header=False
     )
     started()
     uvicorn.Server(config).run(sockets=[listening.socket])

@@ -41,7 +41,8 @@ def lossy_note(plan: Plan) -> str | None:
 def client_data(problem: Problem, plan: Plan, name: str) -> dict[str, Any]:
     """One client of a plan."""
     k = plan.place(name)
-    client, plain = plan[k], plain_bits(problem, int(plan.cuts[k]), k)
+    client, schedule = plan[k], plan.options[plan.wires[k]].schedule
+    plain = plain_bits(problem, int(plan.places[k]), k, schedule)
     split = client.mode == "split"
     busy = Busy.of(client.phases)
     return {
@@ -71,7 +72,7 @@ def _bytes(way: str, codec: str | None, moved: float, plain: float) -> dict[str,
 def _step(problem: Problem, plan: Plan, k: int) -> dict[str, Any] | None:
     if problem.session.micro_batches > MOST_PARTS:
         return None
-    step = timeline(problem, plan, k)
+    step = timeline(problem if plan.rates is None else problem.at_rates(*plan.rates), plan, k)
     stays = sorted(step.stays, key=lambda stay: (STATIONS.index(stay.station), stay.part))
     return {
         "seconds": step.seconds,

@@ -98,7 +98,7 @@
           overlap: client.planned_overlap,
         },
         note: client.split
-          ? `cut after layer ${client.cut}, share ${format.compute(client.share)}; ${run.wires[client.wire]}`
+          ? `cut after layer ${client.cut}${client.second_cut ? ` and ${client.second_cut}` : ""}, share ${format.compute(client.share)}; ${run.wires[client.wire]}`
           : "whole model on the device",
       }));
 

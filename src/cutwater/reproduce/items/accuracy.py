@@ -1,19 +1,19 @@
 """Fig. 12: test accuracy by round and by virtual time, SFL and FedAvg."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.base.arrays import Floats
 from cutwater.execute.local import Tick
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.mean_curve import LABELS, MeanCurve, mean_curve
 from cutwater.reproduce.paper_setup import MODEL
 from cutwater.reproduce.recorded import Recorded, recorded
 from cutwater.reproduce.sheet import letters, panels, styled
 from cutwater.reproduce.training import (
-    PLANNERS,
     SameBits,
     Training,
     TrainingSettings,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LABELS = {"fedavg": "FedAvg", "alternating": "SFL, Algorithm 1", "exact": "SFL, optimal plan"}
 LINES = {"fedavg": ":", "alternating": "--", "exact": "-"}
 LEVELS = (0.95, 0.9, 0.8, 0.5)
 """Accuracies that the time to is told for; the first that was reached."""
@@ -44,6 +43,7 @@ class Accuracy:
     data: str
     note: str
     """Where the data is not the paper's."""
+    lr: float
     slowed: float
     """Clients' and server's compute as a part of the scenario's."""
     trainings: tuple[Training, ...]
@@ -52,35 +52,32 @@ class Accuracy:
     """Seconds of as many rounds of EfficientNetV2-M with sessions of 20 epochs, by planner."""
     recorded: Recorded | None
 
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """The rounds that were tested."""
-        return self.trainings[0].rounds
-
-    @property
-    def mean(self) -> Floats:
-        """Mean accuracy over the seeds, by tested round."""
-        mean: Floats = np.mean([one.accuracy for one in self.trainings], axis=0)
-        return mean
+    @cached_property
+    def curve(self) -> MeanCurve:
+        """The mean over the seeds."""
+        return mean_curve(self.trainings)
 
     @property
     def final(self) -> float:
         """Mean accuracy at the end."""
-        return float(self.mean[-1])
-
-    def seconds(self, planner: str) -> Floats:
-        """Mean virtual time over the seeds, by tested round."""
-        mean: Floats = np.mean([one.seconds[planner] for one in self.trainings], axis=0)
-        return mean
+        return float(self.curve.accuracy[-1])
 
     @property
     def level(self) -> float:
         """The accuracy that the time to is told for."""
-        return next((level for level in LEVELS if self.mean.max() >= level), float(self.mean.max()))
+        best = float(self.curve.accuracy.max())
+        return next((level for level in LEVELS if best >= level), best)
 
     def time_to_level(self, planner: str) -> float:
         """Virtual time until the mean accuracy reaches the level."""
-        return float(self.seconds(planner)[int(np.argmax(self.mean >= self.level))])
+        found = self.curve.time_to(self.level, planner)
+        assert found is not None, "the level is one that was reached"
+        return found
+
+    @property
+    def paper_model(self) -> Recorded | None:
+        """EfficientNetV2-M: as it was trained now, else as it was recorded."""
+        return Recorded(self.lr, self.trainings) if self.model == MODEL else self.recorded
 
     @property
     def faster(self) -> float:
@@ -117,6 +114,7 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
         model=settings.model,
         data=data.name,
         note=note,
+        lr=settings.lr,
         slowed=slowed(first.profile),
         trainings=tuple(trainings),
         same_bits=check(first, settings.checked, settings.seeds[0]),
@@ -128,46 +126,51 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
 @styled
 def draw(values: Accuracy) -> "Figure":
     """By round above, by virtual time below; beside them EfficientNetV2-M, once its training is whole."""
-    old = values.recorded
-    if old is None or not old.is_whole(PAPER_ROUNDS):
+    beside = values.recorded
+    if beside is None or not beside.is_whole(PAPER_ROUNDS):
         figure, axes = panels(3.8, rows=2)
-        titles = [f"{values.model}, by round", f"{values.model}, by time"]
     else:
         figure, axes = panels(4.2, rows=2, columns=2)
         axes = [axes[0], axes[2], axes[1], axes[3]]
-        titles = [
-            f"{values.model}, by round",
-            f"{values.model}, by time",
-            "EfficientNetV2-M",
-            "EfficientNetV2-M",
-        ]
-        _same_curve(axes[2], old.rounds, np.array(old.accuracy))
-        mean = np.array(old.accuracy)
-        _by_time(axes[3], {planner: (np.array(old.seconds[planner]), mean) for planner in PLANNERS})
+        _by_round(axes[2], beside.curve)
+        _by_time(axes[3], beside.curve, decades=True)
     every = np.array([one.accuracy for one in values.trainings])
-    axes[0].fill_between(values.rounds, every.min(axis=0), every.max(axis=0), color="#cccccc", linewidth=0)
-    _same_curve(axes[0], values.rounds, values.mean)
+    axes[0].fill_between(
+        values.curve.rounds, every.min(axis=0), every.max(axis=0), color="#cccccc", linewidth=0
+    )
+    _by_round(axes[0], values.curve)
     axes[0].legend(loc="lower right", title="same bits", title_fontsize=7)
-    _by_time(axes[1], {planner: (values.seconds(planner), values.mean) for planner in PLANNERS})
+    _by_time(axes[1], values.curve, decades=values.model == MODEL)
     axes[1].legend(loc="lower right", fontsize=6.5)
     for one in axes[:2]:
         one.set_ylabel("test accuracy")
-    letters(axes, titles)
+    names = [f"{values.model}, {values.curve.seeds_in_words}"] * 2
+    if beside is not None:
+        names += [f"EffNetV2-M, {beside.curve.seeds_in_words}"] * 2
+    letters(axes, names)
     return figure
 
 
-def _same_curve(axes: "Axes", rounds: tuple[int, ...], accuracy: Floats) -> None:
-    axes.plot(rounds, accuracy, "-", color=PLANNER_COLOURS["exact"], label="SFL")
-    axes.plot(rounds, accuracy, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4, label="FedAvg")
-    axes.set(xlabel="round", xlim=(0, max(rounds) + 0.5), ylim=(0, 1))
+def _by_round(axes: "Axes", curve: MeanCurve) -> None:
+    axes.plot(curve.rounds, curve.accuracy, "-", color=PLANNER_COLOURS["exact"], label="SFL")
+    axes.plot(
+        curve.rounds, curve.accuracy, "o", color=PLANNER_COLOURS["fedavg"], markersize=2.4, label="FedAvg"
+    )
+    axes.set(xlabel="round", xlim=(0, max(curve.rounds) + 0.5), ylim=(0, 1))
     axes.locator_params(axis="x", integer=True)
 
 
-def _by_time(axes: "Axes", curves: dict[str, tuple[Floats, Floats]]) -> None:
-    for planner, (seconds, accuracy) in curves.items():
-        axes.plot(seconds, accuracy, LINES[planner], color=PLANNER_COLOURS[planner], label=LABELS[planner])
+def _by_time(axes: "Axes", curve: MeanCurve, *, decades: bool) -> None:
+    """Decades for EfficientNetV2-M, of which FedAvg's rounds take some twenty times as long as SFL's."""
+    for planner, seconds in curve.seconds.items():
+        axes.plot(
+            seconds, curve.accuracy, LINES[planner], color=PLANNER_COLOURS[planner], label=LABELS[planner]
+        )
     axes.set(xlabel="virtual time (s)", ylim=(0, 1))
-    axes.set_xlim(left=0)
+    if decades:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
 
 
 def reading(values: Accuracy) -> str:
@@ -181,7 +184,7 @@ def reading(values: Accuracy) -> str:
         f"epochs the same rounds take FedAvg {long['fedavg'] / long['alternating']:.2f} times as long as "
         f"Algorithm 1 and {long['fedavg'] / long['exact']:.2f} times as long as the optimum."
     )
-    more = (text, values.note, values.recorded.sentence(PAPER_ROUNDS) if values.recorded else "")
+    more = (text, values.note, values.paper_model.sentence(PAPER_ROUNDS) if values.paper_model else "")
     return " ".join(part for part in more if part)
 
 
@@ -210,7 +213,7 @@ def claims(values: Accuracy) -> list[Claim]:
             "for EfficientNetV2, not for other models.",
         ),
     ]
-    return found + (values.recorded.claims(PAPER_ROUNDS) if values.recorded else [])
+    return found + (values.paper_model.claims(PAPER_ROUNDS) if values.paper_model else [])
 
 
 NORMAL = TrainingSettings(model="cnn", rounds=20, lr=0.003)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutwater.plan.knee import knee
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Server
 from cutwater.report.figures import PLANNER_COLOURS
-from cutwater.report.knee import knee
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
 from cutwater.reproduce.sheet import INK, QUIET, panels, styled

@@ -45,11 +45,12 @@
     on("server", "input", (event) =>
       setServer(ends[0] * (ends[1] / ends[0]) ** (event.target.value / 1000), performance.now()),
     );
-    on("server-text", "change", () => {
-      state.server = value("server-text");
+    const typeServer = (text) => {
+      state.server = text;
       showServer();
       changed();
-    });
+    };
+    on("server-text", "change", () => typeServer(value("server-text")));
 
     /* ---- factors of all rates and devices, and a least cut ---- */
     const showFactor = (id) => {
@@ -101,12 +102,15 @@
       byId("session-label").textContent = value("session") === "epochs" ? "Epochs" : "Steps";
     };
     const readSession = () => {
+      const { labels } = state.session || {};
       state.session = {
+        ...(labels && { labels }),
         [value("session")]: CW.numberOrText(value("amount")),
         batch_size: CW.numberOrText(value("batch")),
         micro_batches: CW.numberOrText(value("parts")),
       };
       showAmount();
+      crossing.fit();
       changed();
     };
     for (const id of ["session", "amount", "batch", "parts"]) on(id, "change", readSession);
@@ -134,6 +138,7 @@
 
     return {
       setServer,
+      typeServer,
       setPlanner,
       ends: () => ends,
       layers: (count) => {

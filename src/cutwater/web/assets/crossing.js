@@ -1,7 +1,8 @@
 "use strict";
-/* How the parts of a step cross the cut: in how many parts, when, and by which codecs. */
+/* How the parts of a step cross the cut: when, by which codecs, and over which shared lines. */
 (() => {
   const { el, byId } = CW;
+  const LINKS = ["uplink", "downlink"];
   const CODECS = { up: "codec-up", down: "codec-down" };
   const names = (value, usual) => (value === undefined ? usual : [value].flat());
 
@@ -27,14 +28,38 @@
       else wire[key] = list.length === 1 ? list[0] : list;
       if (Object.keys(wire).length) state().wire = wire;
       else delete state().wire;
-      changed();
     };
     const chosen = (id) => byId(id).value.split("|");
     for (const [key, id] of Object.entries(CODECS))
-      byId(id).addEventListener("change", () => put(key, chosen(id), ["fp32"]));
-    byId("schedule").addEventListener("change", () =>
-      put("schedule", byId("schedule").value ? chosen("schedule") : start.schedules, start.schedules),
-    );
+      byId(id).addEventListener("change", () => {
+        put(key, chosen(id), ["fp32"]);
+        changed();
+      });
+    byId("schedule").addEventListener("change", () => {
+      put("schedule", byId("schedule").value ? chosen("schedule") : start.schedules, start.schedules);
+      fit();
+      changed();
+    });
+
+    /* Rates of shared lines are planned for parts in turn: that is chosen for whoever has not chosen. */
+    let fitted = false;
+    const fit = () => {
+      const needed = LINKS.some((key) => key in state()) && Number(state().session?.micro_batches) > 1;
+      const usual = state().wire?.schedule === undefined;
+      if (needed && usual) put("schedule", ["in turn"], start.schedules);
+      else if (!needed && fitted && state().wire?.schedule === "in turn")
+        put("schedule", start.schedules, start.schedules);
+      fitted = needed && (usual || fitted);
+      showSchedule();
+    };
+    for (const key of LINKS)
+      byId(key).addEventListener("change", () => {
+        const capacity = byId(key).value.trim();
+        if (capacity) state()[key] = { capacity };
+        else delete state()[key];
+        fit();
+        changed();
+      });
 
     const pick = (id, value, text) => {
       const select = byId(id);
@@ -43,15 +68,21 @@
         select.append(el("option", { value, text, "data-own": "" }));
       select.value = value;
     };
+    const showSchedule = () => {
+      const schedules = names(state().wire?.schedule, start.schedules);
+      pick("schedule", schedules.length > 1 ? "" : schedules[0], schedules[0]);
+    };
     return {
+      fit,
       show: () => {
+        fitted = false;
+        for (const key of LINKS) byId(key).value = state()[key]?.capacity ?? "";
         const wire = state().wire || {};
         for (const [key, id] of Object.entries(CODECS)) {
           const list = names(wire[key], ["fp32"]);
           pick(id, list.join("|"), `fastest of ${told(list).join(", ")}`);
         }
-        const schedules = names(wire.schedule, start.schedules);
-        pick("schedule", schedules.length > 1 ? "" : schedules[0], schedules[0]);
+        showSchedule();
       },
     };
   };

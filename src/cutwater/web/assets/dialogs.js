@@ -11,6 +11,7 @@
   ];
   const EXPORTS = [
     ["scenario.toml", "Scenario (TOML)"],
+    ["jobs.toml", "Jobs (TOML)"],
     ["plan.json", "Plan (JSON)"],
     ["plan.csv", "Plan (CSV)"],
     ["fleet.csv", "Fleet (CSV)"],
@@ -79,11 +80,12 @@
     );
   };
 
-  CW.exportMenu = (state, fail) => {
+  CW.exportMenu = ({ scenario, jobs, fail }) => {
     const save = async (kind) => {
       menu.open = false;
       try {
-        CW.download(kind, await (await CW.post(`/api/export/${kind}`, state())).blob());
+        const body = kind === "jobs.toml" ? jobs.body() : scenario();
+        CW.download(kind, await (await CW.post(`/api/export/${kind}`, body)).blob());
       } catch (error) {
         fail(error);
       }
@@ -92,7 +94,13 @@
       el("button", { type: "button", text, "data-kind": kind, onclick: () => save(kind) });
     const menu = el(
       "details",
-      { class: "menu", id: "export" },
+      {
+        class: "menu",
+        id: "export",
+        ontoggle: () => {
+          menu.querySelector("[data-kind='jobs.toml']").hidden = !jobs.any();
+        },
+      },
       el("summary", { text: "Export" }),
       el("div", {}, ...EXPORTS.map(entry)),
     );

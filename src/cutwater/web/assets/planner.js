@@ -9,6 +9,8 @@
     fleet = null,
     controls = null,
     view = null,
+    size = null,
+    jobs = null,
     remark = "";
 
   /* ---- the link ---- */
@@ -38,11 +40,12 @@
     }
   };
 
-  /* ---- asking for a plan: one request at a time, always for the newest state ---- */
+  /* ---- asking: one state at a time, always the newest; all panels of an answer change in one frame ---- */
   let wanted = null,
     running = false,
-    settling = 0,
-    serial = 0;
+    serial = 0,
+    fleets = 0, // grows with the table, under which no plan of another one may be shown
+    pending = null; // what the table will hold once its plan is there
   const refresh = (began = performance.now()) => {
     wanted = began;
     serial++;
@@ -51,37 +54,58 @@
   };
   const run = async () => {
     running = true;
+    byId("working").textContent = "Planning…";
+    const slow = setTimeout(() => busy(true), 120);
     const patience = setTimeout(() => {
-      byId("verdict").textContent = "counting the model's cuts…";
-    }, 900);
+      byId("working").textContent = "Planning… the cuts of a new model are counted first";
+    }, 2500);
     while (wanted !== null) {
-      const began = wanted;
+      const began = wanted,
+        asked = serial,
+        table = fleets;
       wanted = null;
       try {
-        plan = CW.decodePlan(await (await CW.post("/api/plan", state)).arrayBuffer());
-        show();
+        const answer = await ask();
+        if (table !== fleets) continue;
+        show(answer);
         await painted();
         performance.measure("drag-to-paint", { start: began, end: performance.now() });
+        document.documentElement.dataset.settled = String(asked);
       } catch (error) {
+        if (table !== fleets) continue;
+        takeTable(); // so that what is wrong with it can be mended there
+        fleet.failed();
         fail(error);
       }
     }
+    clearTimeout(slow);
     clearTimeout(patience);
     running = false;
-    clearTimeout(settling);
-    settling = setTimeout(askDetails, 40);
+    busy(false);
   };
-  const askDetails = async () => {
-    const asked = serial;
-    try {
-      const body = { scenario: state, range: controls.ends() };
-      const details = await (await CW.post("/api/details", body)).json();
-      if (asked !== serial) return;
-      view.showDetails(details, state.planner);
-      document.documentElement.dataset.settled = String(asked);
-    } catch {
-      /* the plan's own complaint stands already */
-    }
+  /* What the page plans now; jobs are scenarios beside it. */
+  const scenario = () => {
+    const { jobs: _, objective, ...rest } = state;
+    return rest;
+  };
+  const ask = async () => {
+    const range = controls.ends(),
+      planner = state.planner;
+    const [plan, details, shared] = await Promise.all([
+      CW.post("/api/plan", scenario()).then(async (answer) => CW.decodePlan(await answer.arrayBuffer())),
+      CW.post("/api/details", { scenario: scenario(), range }).then((answer) => answer.json()),
+      jobs.ask(),
+    ]);
+    return { plan, details, shared, range, planner };
+  };
+  const takeTable = () => {
+    if (pending !== null) fleet.load(pending.csv, pending.keep);
+    pending = null;
+    noteFleet();
+  };
+  const busy = (on) => {
+    byId("working").hidden = !on;
+    document.querySelector("main").setAttribute("aria-busy", String(on));
   };
   /* A message that a frame's callback sends arrives once the frame is on the screen. */
   const painted = () =>
@@ -93,43 +117,75 @@
       });
     });
 
-  const show = () => {
+  const show = (answer) => {
+    plan = answer.plan;
     byId("error").textContent = remark;
     byId("error").hidden = !remark;
     remark = "";
     byId("plan").classList.remove("stale");
-    view.show(plan, controls.ends());
+    size.stale();
+    takeTable();
+    view.show(answer);
     fleet.show(plan);
+    jobs.show(answer.shared);
     controls.layers(plan.layers);
   };
   const fail = (error) => {
     byId("error").textContent = CW.sentence(error);
     byId("error").hidden = false;
     byId("plan").classList.add("stale");
-    byId("verdict").textContent = "";
     if (!plan) byId("latency").textContent = "–";
   };
 
   /* ---- a scenario into the page ---- */
   const open = async (fresh) => {
-    state = { planner: "exact", ...fresh };
+    const table = { planner: "exact", ...fresh };
+    const { csv } = table.fleet;
+    const plain = typeof csv === "string" && !/[\t;]/.test(csv); // as this page and the server write it
+    busy(true);
+    let read = csv;
+    try {
+      if (!plain) read = (await (await CW.post("/api/fleet", table.fleet)).json()).csv;
+    } catch {
+      read = null; // the plan's own complaint says why
+    }
+    state = table;
     plan = null;
     controls.show(state);
-    try {
-      const { csv } = state.fleet;
-      const plain = typeof csv === "string" && !/[\t;]/.test(csv); // as this page and the server write it
-      fleet.load(plain ? csv : (await (await CW.post("/api/fleet", state.fleet)).json()).csv);
-    } catch (error) {
-      fail(error);
-    }
-    noteFleet();
+    size.show();
+    changeFleet(read === null ? null : { csv: read });
+  };
+  const changeFleet = (table) => {
+    fleets++;
+    pending = table;
     refresh();
   };
+  /* Another fleet, of which the table knows already unless it is given here. */
   const useFleet = (table, csv) => {
     state.fleet = table;
-    if (csv !== undefined) fleet.load(csv);
-    noteFleet();
-    refresh();
+    changeFleet(csv === undefined ? null : { csv });
+  };
+  /* What the size box found: a server, and perhaps faster links, in which the sliders are counted already. */
+  const useSize = ({ server, csv }) => {
+    if (csv === undefined) return controls.typeServer(server);
+    const { rates, devices, min_cut, ...rest } = state;
+    open({ ...rest, server, fleet: { csv } });
+  };
+  const openJob = (job) => {
+    const { jobs: list, objective, server, planner } = state;
+    open({ ...structuredClone(job), server, planner, jobs: list, objective });
+  };
+  /* Some clients' values times a factor, which the server works out. */
+  const scale = async (group) => {
+    busy(true);
+    try {
+      const { csv } = await (await CW.post("/api/fleet", { csv: fleet.csv(), scale: group })).json();
+      state.fleet = { csv };
+      changeFleet({ csv, keep: true });
+    } catch (error) {
+      busy(false);
+      fail(error);
+    }
   };
   const pickClient = (name) => {
     state.client = name;
@@ -147,7 +203,7 @@
     } catch (error) {
       return fail(error);
     }
-    fleet = CW.fleetTable({ changed: (csv) => useFleet({ csv }), pickClient });
+    fleet = CW.fleetTable({ changed: (csv) => useFleet({ csv }), scale, pickClient });
     controls = CW.controls({ start, changed: refresh });
     view = CW.planView({
       phases: start.phases,
@@ -156,13 +212,15 @@
       pickPlanner: controls.setPlanner,
       pickCompute: controls.setServer,
     });
+    size = CW.sizeBox({ state: () => state, scenario, use: useSize, changed: refresh });
+    jobs = CW.jobsBox({ start, state: () => state, scenario, open: openJob, changed: refresh });
     CW.fleetDialogs({ fleet, drawn: () => state.fleet.draw, use: useFleet });
     byId("bar").append(
       CW.brand("/"),
       CW.pages("/", start.runs),
       el("span", { class: "space" }),
       el("button", { type: "button", id: "open", text: "Open", onclick: CW.openDialog(open) }),
-      CW.exportMenu(() => state, fail),
+      CW.exportMenu({ scenario, jobs, fail }),
       CW.copyButton(makeLink, fail),
       CW.themeButton(),
     );

@@ -70,13 +70,12 @@
         latency: plan.session[k],
         share: plan.share[k],
         note: split
-          ? `cut after layer ${plan.cut[k]}, share ${format.compute(plan.share[k])}; ${plan.wires[plan.wire[k]].text}`
+          ? `cut after layer ${plan.cut[k]}${plan.second_cut[k] ? ` and ${plan.second_cut[k]}` : ""}, share ${format.compute(plan.share[k])}; ${plan.wires[plan.wire[k]].text}`
           : "whole model on the device",
       };
     };
 
     const drawCurve = () => {
-      if (!details || !plan) return;
       const { compute, latency } = details.curve;
       const { unit, scale } = CW.timeUnit(CW.most(latency));
       curve.update({
@@ -163,8 +162,8 @@
     };
 
     return {
-      show: (fresh, range) => {
-        [plan, ends] = [fresh, range];
+      show: (answer) => {
+        ({ plan, details, range: ends } = answer);
         byId("latency").textContent = format.seconds(plan.latency);
         byId("verdict").textContent = verdict();
         byId("explanation").replaceChildren(...plan.explanation.slice(1).map((text) => el("p", { text })));
@@ -179,13 +178,9 @@
         level.update({ rows, level: plan.latency, compute: plan.server_compute });
         shares.update({ bars: [{ label: "share", parts: rows }], compute: plan.server_compute || 1 });
         shares.note(plan.server_compute ? "" : "The server has no compute to share.");
-        cuts.update({ cuts: plan.cut, layers: plan.layers, names: details?.layer_names });
+        cuts.update({ cuts: plan.cut, layers: plan.layers, names: details.layer_names });
         drawCurve();
-      },
-      showDetails: (fresh, planner) => {
-        details = fresh;
-        drawCurve();
-        drawPlanners(planner);
+        drawPlanners(answer.planner);
       },
     };
   };

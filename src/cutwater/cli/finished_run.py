@@ -10,17 +10,17 @@ from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
     from cutwater.federate.study import Study
-    from cutwater.runs.kept import KeptModel
+    from cutwater.runs.models import KeptModel
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, as cutwater train leaves it.")]
 BestOption = Annotated[
-    bool, typer.Option("--best", help="The best model, which keep_best in [train] keeps, not the newest.")
+    bool, typer.Option("--best", help=r"The best model, which keep_best in \[train] keeps, not the newest.")
 ]
 
 
 def kept_model(run: Path, best: bool) -> "KeptModel":
     """The model of a run; what is damaged is said."""
-    from cutwater.runs.kept import load_run
+    from cutwater.runs.models import load_run
 
     found = load_run(run, best=best)
     say_notes(found.notes)

@@ -1,0 +1,105 @@
+"""Plans to the last digit and weights to the last bit, as they were recorded: a change of either is seen.
+
+    python tests/test_pinned_bits.py        records them anew, where they are meant to change
+
+Other processors and releases of torch and numpy add up in another order, so what was recorded counts only
+where both are the same.
+"""
+
+import json
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutwater.execute.local import run
+from cutwater.federate.from_scenario import study_of
+from cutwater.plan.planners import solve
+from cutwater.scenario.file import load_scenario
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RECORDED = Path(__file__).parent / "recorded" / "bits.json"
+PLANNERS = ("exact", "alternating")
+
+
+def conditions() -> dict[str, str]:
+    """What the bits depend on, besides this package."""
+    vendor = platform.processor()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        vendor = next(
+            (line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), vendor
+        )
+    return {
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "processor": f"{platform.machine()} {vendor}, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def plans() -> dict[str, Any]:
+    problem = load_scenario(EXAMPLES / "paper-ten.toml").problem()
+    found = {}
+    for name in PLANNERS:
+        plan = solve(problem, name)
+        found[name] = {
+            "latency": plan.latency.hex(),
+            "lower_bound": plan.lower_bound.hex(),
+            "cuts": plan.cuts.tolist(),
+            "shares": [share.hex() for share in plan.shares.tolist()],
+        }
+    return found
+
+
+def weights(example: str, rounds: int) -> list[str]:
+    study = study_of(load_scenario(EXAMPLES / f"{example}.toml"), rounds=rounds)
+    return [record.weights_sha256 for record in run(study, workers=1).records]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    """What was recorded, where it can be the same."""
+    pinned: dict[str, Any] = json.loads(RECORDED.read_text())
+    here = conditions()
+    for what, there in pinned["conditions"].items():
+        if there != here[what]:
+            pytest.skip(f"bits were recorded with {what} {there}, and this is {here[what]}")
+    return pinned
+
+
+def test_plans_of_the_papers_ten_clients_are_the_same_to_the_last_digit(recorded):
+    assert plans() == recorded["plans"]
+
+
+def test_all_rounds_of_digits_are_the_same_to_the_last_bit(recorded):
+    assert len(recorded["weights"]["digits"]) == 15
+    assert weights("digits", 15) == recorded["weights"]["digits"]
+
+
+def test_the_first_round_of_mnist_is_the_same_to_the_last_bit(recorded, mnist_folder, monkeypatch):
+    monkeypatch.setenv("CUTWATER_DATA", str(mnist_folder))
+    assert weights("mnist", 1) == recorded["weights"]["mnist"][:1]
+
+
+@pytest.mark.long
+def test_and_so_are_its_first_three(recorded, mnist_folder, monkeypatch):
+    monkeypatch.setenv("CUTWATER_DATA", str(mnist_folder))
+    assert weights("mnist", 3) == recorded["weights"]["mnist"]
+
+
+def record() -> None:
+    """Write what comes out here; MNIST is looked for in the folder that CUTWATER_DATA names."""
+    found = {"digits": weights("digits", 15), "mnist": weights("mnist", 3)}
+    pinned = {"conditions": conditions(), "plans": plans(), "weights": found}
+    RECORDED.parent.mkdir(exist_ok=True)
+    RECORDED.write_text(json.dumps(pinned, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    record()
