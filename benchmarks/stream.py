@@ -2,6 +2,7 @@
 
     python benchmarks/stream.py            all of it, about four minutes on two cores
     python benchmarks/stream.py --quick    fewer repetitions, for a look
+    python benchmarks/stream.py --only windows    codecs and windows alone (windows.py)
 
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
 server in another process, TLS with the same kind of certificate, gRPC's own defaults but for its message cap,
@@ -33,8 +34,10 @@ from statistics import median
 from typing import Any
 
 import grpc
+import jobs
 import numpy as np
 import torch
+import windows
 from torch import nn
 from torch.nn import functional as F
 
@@ -63,6 +66,7 @@ from cutwater.train.step import (
     optimizer_factory,
     train_step,
 )
+from cutwater.train.wire import Coder
 
 MIB = 1 << 20
 THROUGHPUT = 0.85
@@ -94,7 +98,10 @@ BARE = [("grpc.max_receive_message_length", 16 * MIB), ("grpc.max_send_message_l
 
 def expectation(kind: str, size: int) -> Expectation:
     """What crosses in a session: of a real model, bytes there and back, or bytes there and a short answer."""
-    shape = SMASHED if kind in MODELS else (ROWS, size // 4 // ROWS)
+    if kind == "int8":
+        plain = expectation("fp32", size)
+        return replace(plain, up=Coder.of("int8", "up", 7), down=Coder.of("int8", "down", 7))
+    shape = SMASHED if kind in (*MODELS, "fp32") else (ROWS, size // 4 // ROWS)
     like = Expectation.like(
         [torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10
     )
@@ -311,10 +318,11 @@ class Server:
 class Echo:
     """Smashed data there and gradients back over the stream, step by step."""
 
-    def __init__(self, server: Server, size: int) -> None:
-        ticket, _ = server.issue("echo", size)
-        self.client = StreamClient(ticket, expectation("echo", size), client="k").__enter__()
-        self.smashed = (torch.randn(ROWS, size // 4 // ROWS),)
+    def __init__(self, server: Server, size: int, kind: str = "echo") -> None:
+        ticket, _ = server.issue(kind, size)
+        expect = expectation(kind, size)
+        self.client = StreamClient(ticket, expect, client="k").__enter__()
+        self.smashed = (torch.randn(ROWS, *expect.smashed[0].shape),)
         self.labels = torch.zeros(ROWS).long()
         self.number = 0
 
@@ -483,6 +491,15 @@ def time_steps(server: Server, bare: list[Any], hand: list[Any], repetitions: in
     return found
 
 
+def time_codecs(server: Server, repetitions: int) -> dict[str, float]:
+    """Median milliseconds of a step of 1 MiB as fp32 and as int8, nothing computed."""
+    sides = {kind: Echo(server, MIB, kind) for kind in ("fp32", "int8")}
+    seconds = in_turns({name: partial(timed, side) for name, side in sides.items()}, repetitions)
+    for side in sides.values():
+        side.close()
+    return {name: 1e3 * taken for name, taken in seconds.items()}
+
+
 def judge_steps(model: str, times: list[dict[str, float]], verdict: Verdicts) -> None:
     """What a split step costs over one in process: the median over sets of processes."""
     costs = [{name: each[name] - each["here"] for name in Steps.SIDES} for each in times]
@@ -611,6 +628,16 @@ def many(server: Server, quick: bool, verdict: Verdicts) -> None:
     verdict("memory of an open session, of what it may take", kib / limit, 1.0, least=False, detail=detail)
 
 
+def coded(quick: bool, verdict: Verdicts) -> None:
+    """What codecs cost, and shares with windows open: see windows.py."""
+    times = []
+    for _ in range(2 if quick else SETS):
+        with process("stream") as ours:
+            times.append(time_codecs(Server(ours), 40))
+    windows.int8_step(times, verdict)
+    windows.shares_with_windows(quick, verdict)
+
+
 ROLES = {"stream": serve_stream, "bare": serve_bare, "by hand": serve_by_hand}
 
 
@@ -619,6 +646,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--only", choices=["windows", "jobs"], help="one part alone")
     parser.add_argument("--serve", choices=ROLES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -627,6 +655,13 @@ def main() -> int:
         return 0
     keep_freed_memory()  # as the ClientApp does
     verdict, pairs, times = Verdicts(), list[Pairs](), list[Times]()
+    if arguments.only != "jobs":
+        coded(arguments.quick, verdict)
+    if arguments.only != "windows":
+        jobs.shares_of_jobs(arguments.quick, verdict)
+        jobs.rates_of_a_line(arguments.quick, verdict)
+    if arguments.only is not None:
+        return 0 if verdict.kept else 1
     for _ in range(2 if arguments.quick else SETS):
         with process("stream") as ours, process("bare") as theirs, process("by hand") as hand:
             server, bare = Server(ours), address(theirs)

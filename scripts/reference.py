@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
-from cutwater.federate.measured import Measured, RoundMeasured
+from cutwater.federate.measured import Measured, Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.flower.run_config import RunConfig
@@ -11,12 +11,15 @@ from cutwater.plan.latency import Phases
 from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration
 from cutwater.profile.values import Cut, Profile
 from cutwater.runs.info import Info
+from cutwater.scenario.jobs import JOB, JOBS
 from cutwater.scenario.reference import refreshed
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("planning.md", "training.md", "deploy.md", "run-folder.md")
 OTHERS: dict[str, Schema] = {
     "run-config": schema_of(RunConfig),
+    "jobs": JOBS,
+    "job": JOB,
     "run": schema_of(Info),
     "profile": schema_of(Profile),
     "cut": schema_of(Cut),
@@ -28,6 +31,7 @@ OTHERS: dict[str, Schema] = {
     "client-round": schema_of(ClientRound),
     "measured": schema_of(RoundMeasured),
     "client-measured": schema_of(Measured),
+    "replanned": schema_of(Replanned),
     "metrics": schema_of(Record),
     "best": schema_of(Best),
     "spread": schema_of(Spread),
