@@ -113,6 +113,18 @@ def test_a_holder_that_hears_nothing_comes_back_over_another_connection_and_is_n
         mirror.join(20)
 
 
+def test_a_handshake_that_takes_longer_than_silence_may_last_is_waited_for():
+    slow = replace(LIMITS, silence=0.4, handshake=20.0, keepalive=10.0, keepalive_timeout=60.0)
+    with leased(replace(slow, silence=20.0)) as (server, proxy, ticket):
+        proxy.rate = 4_000  # the server's certificate alone takes longer than 0.4 s
+        mirror = Mirror(ticket, slow)
+        event(server, News.HERE)
+        proxy.rate = None
+        assert mirror.holder.openings == 1
+        server.end(ticket)
+        mirror.join(20)
+
+
 HOLDER = """
 import sys
 from cutwater.stream.lease_holder import LeaseHolder
@@ -135,10 +147,10 @@ def test_a_process_that_is_killed_is_known_to_be_gone_within_seconds():
         assert event(server, News.AWAY).reason == "its connection was closed"
 
 
-@pytest.mark.long
 def test_a_holder_that_says_nothing_is_away_and_back_when_it_says_something():
+    patient = replace(LIMITS, patience=60.0)
     with leased() as (server, proxy, ticket):
-        mirror = Mirror(ticket)
+        mirror = Mirror(ticket, patient)
         event(server, News.HERE)
         proxy.dead.set()
         assert event(server, News.AWAY).reason == "nothing was heard of it for 1.1 s"

@@ -120,7 +120,7 @@ class LeaseHolder:
             self._call = call
             if self._closed.is_set() or not call.add_callback(talk.close):
                 talk.close()
-            watch = _Watch(call.cancel, self._limits.silence, self._clock)
+            watch = _Watch(call.cancel, self._limits, self._clock)
             try:
                 return self._read(call, talk, watch)
             finally:
@@ -212,24 +212,27 @@ class _Talk:
 class _Watch:
     """Ends a connection over which nothing has come for a while.
 
-    A thread of its own, because the one that sends may be held up by the very connection.
+    A thread of its own, because the one that sends may be held up by the very connection. Until the first
+    word, a connection has the time of its handshake: where that takes longer than silence may last, each
+    would otherwise be given up just before it opens.
     """
 
-    def __init__(self, end: Callable[[], object], silence: float, clock: Callable[[], float]) -> None:
-        self._end, self._silence, self._clock = end, silence, clock
+    def __init__(self, end: Callable[[], object], limits: Limits, clock: Callable[[], float]) -> None:
+        self._end, self._limits, self._clock = end, limits, clock
+        self._silence = max(limits.silence, limits.handshake)
         self._heard, self._over = clock(), threading.Event()
         threading.Thread(target=self._look, name="cutwater-lease-watch", daemon=True).start()
 
     def heard(self) -> None:
         """Something has come."""
-        self._heard = self._clock()
+        self._heard, self._silence = self._clock(), self._limits.silence
 
     def close(self) -> None:
         """Watch no longer."""
         self._over.set()
 
     def _look(self) -> None:
-        while not self._over.wait(self._silence / 10):
+        while not self._over.wait(self._limits.silence / 10):
             if self._clock() - self._heard > self._silence:
                 self._end()
                 return
