@@ -142,7 +142,7 @@ class Door:
                 found.shutdown(socket.SHUT_RDWR)
             except OSError:  # gone already
                 return
-        # Its owner may take a while to let go of the descriptor: until then it is not shut, and counted, again.
+        # Its owner may hold the descriptor a while longer: it is not shut, and counted, again.
         self._others[fd] = stranger.inode
         self.shed += 1
 
