@@ -58,6 +58,12 @@ def test_the_end_is_the_soonest_there_is(some, compute):
     assert plan_again(some, compute).seconds == pytest.approx(bisected(some, compute), rel=1e-6, abs=1e-6)
 
 
+def test_next_to_no_time_away_is_no_fault():
+    least = float(np.finfo(float).tiny)
+    again = plan_again([Rest(name="c0", away=(0.0, least), work=(4.0, 1.0), besides=0.0)], 1.0)
+    assert again.seconds == pytest.approx(4.0)
+
+
 @settings(deadline=None)
 @given(rests(), st.floats(1.0, 1e3), st.data())
 def test_it_is_never_worse_than_keeping_the_shares_and_gives_no_more_than_there_is(some, compute, data):

@@ -102,7 +102,8 @@ def plan_again(rests: Sequence[Rest], compute: float) -> Again:
 
     def needs(T: float) -> Floats:
         left = T - away
-        each = np.divide(work, left, out=np.where(work > 0, np.inf, 0.0), where=left > 0)
+        with np.errstate(over="ignore"):  # in next to no time, the need is beyond all numbers
+            each = np.divide(work, left, out=np.where(work > 0, np.inf, 0.0), where=left > 0)
         found: Floats = each.max(axis=1)
         return found
 
