@@ -20,7 +20,7 @@ from flower_cases import good_node, grid_of, node_study, served, settings, sha25
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch.nn.functional import cross_entropy
 
-from cutwater.base.errors import CutwaterError, RunError
+from cutwater.base.errors import CutwaterError, EngineError, RunError
 from cutwater.flower import executor as executor_module
 from cutwater.flower import roster
 from cutwater.flower.failures import failure
@@ -468,18 +468,40 @@ def with_server_memory(folder, bits, rounds=2):
     return settings(path)
 
 
-def test_a_session_that_does_not_fit_into_the_servers_memory_is_lost_and_the_others_go_on(tmp_path):
+@pytest.fixture
+def refusal(monkeypatch):
+    """Set whenever a session did not fit."""
+    refused, admit = threading.Event(), Admission.admit
+
+    @wraps(admit)
+    def watched(*arguments):
+        try:
+            admit(*arguments)
+        except EngineError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(Admission, "admit", watched)
+    return refused
+
+
+def test_a_session_that_does_not_fit_into_the_servers_memory_is_lost_and_the_others_go_on(tmp_path, refusal):
+    def until_another_was_refused(records):
+        assert refusal.wait(60)
+        refusal.clear()
+        return records
+
     study = study_for(settings(write_four(tmp_path)))
     plan = clocked(study, 1).plan
     tasks = [task for task in study.tasks(1, plan) if task.cut < len(study.model)]
     counted = Admission(math.inf, study.profile)
     needs = {task.client: counted.needs(task, expectation(study, task)) for task in tasks}
-    _, second = needs
+    first, second = needs
     planned = dict(zip(plan.names, session_bits(plan.problem, plan), strict=True))
     assert needs == pytest.approx({name: planned[name] for name in needs}, rel=0.1), "plans count alike"
 
     one = with_server_memory(tmp_path / "one", max(needs.values()))
-    steps = served(grid_of(one), "r1", one)
+    steps = served(grid_of(one, **{first: until_another_was_refused}), "r1", one)
     assert [list(step.record.lost) for step in steps] == [[second]] * 2, "what a round held is free again"
     assert re.fullmatch(
         r"its session at cut \d needs [\d.]+ kB of the server's memory, but 1 other session holds [\d.]+ kB "

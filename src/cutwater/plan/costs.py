@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -72,6 +72,8 @@ class Costs:
 
         It has those of so many first layers and of so many last ones, all that these use.
         """
+        if not self.once.any():  # most models learn as a whole
+            return np.zeros(np.broadcast_shapes(np.shape(row), np.shape(first), np.shape(last)))
         layers, so_far, mine = len(self.once), np.r_[0.0, self.once], self.places.at(row)
         head = np.minimum(np.asarray(first, dtype=np.int64), layers)
         tail = np.maximum(layers - np.asarray(last, dtype=np.int64), head)
@@ -193,11 +195,9 @@ def _sizes(profile: Profile, name: str, *, down: bool) -> _Sizes:
         plain = profile.column("gradient_bits" if down else "smashed_bits")
         plain[-1] = 0.0
         return plain, np.zeros_like(plain)
-    codec = find_codec(name)
-    sizes = [
-        (0, 0) if cut.crossing is None else crossing_size(cut.crossing, codec, down=down)
-        for cut in profile.cuts
-    ]
+    # The same tensors cross at many cuts, as blocks repeat: each kind is sized once.
+    sized = cache(partial(crossing_size, codec=find_codec(name), down=down))
+    sizes = [(0, 0) if cut.crossing is None else sized(cut.crossing) for cut in profile.cuts]
     sizes[-1] = (0, 0)
     sample, message = np.array(sizes, dtype=np.float64).T
     return np.array(sample), np.array(message)

@@ -65,6 +65,8 @@ def place_of(cuts: ArrayLike, second_cuts: ArrayLike, layers: int) -> Ints:
     ([3, 5, 6, 10], (array([1, 2]), array([2, 4])))
     """
     first, second = np.asarray(cuts, dtype=np.int64), np.asarray(second_cuts, dtype=np.int64)
+    if not second.any():
+        return first
     before = (first - 1) * (layers - 1) - first * (first - 1) // 2
     found: Ints = np.where(second > 0, layers + before + second - first, first)
     return found
