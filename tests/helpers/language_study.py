@@ -23,7 +23,9 @@ def datasets():
     return sentences(), sentences(12, seed=8)
 
 
-def language_study(model=None, *, clients=3, micro_batches=1, labels="stay", planner="exact", **more):
+def language_study(
+    model=None, *, clients=3, micro_batches=1, labels="stay", planner="exact", train=None, **more
+):
     torch.manual_seed(4)
     return Study.of(
         model or Embedded(),
@@ -31,7 +33,7 @@ def language_study(model=None, *, clients=3, micro_batches=1, labels="stay", pla
         small_clients(clients, samples=12),
         Server(2e6),
         Session(steps=2, batch_size=4, micro_batches=micro_batches, labels=labels),
-        train=TrainSettings(rounds=1, lr=0.05, optimizer="adam", seed=5),
+        train=TrainSettings(**{"rounds": 1, "lr": 0.05, "optimizer": "adam", "seed": 5, **(train or {})}),
         share_out=DataSettings(partition="iid", local_test=0.0),
         loss=language_loss,
         planner=planner,

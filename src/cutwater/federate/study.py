@@ -126,7 +126,6 @@ class Study:
         partition = _partition(share_out, data, fleet, train.seed)
         trained = partition.train_sizes
         _check_sessions(fleet, trained, session)
-        _check_clipping(fleet, session, train)
         if loss is not None:
             check_loss_is_fixed(loss)
         elif train.loss is not None:
@@ -389,17 +388,6 @@ def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) 
             client=client.name,
             epochs=mine.epochs,
             steps=mine.steps,
-        )
-
-
-def _check_clipping(fleet: Fleet, session: Session, train: TrainSettings) -> None:
-    """A sum from the last layer to the first would cross a second cut once more than a mini-batch does."""
-    keeps = next((one.name for one in fleet if session.of(one).labels == "stay"), None)
-    if train.clip_norm is not None and keeps is not None:
-        raise RunError(
-            f"clip_norm is {train.clip_norm}, but labels stay with client {keeps!r}, whose layers are in "
-            "three parts, and gradients are clipped by their norm across one cut only: use clip_value, or "
-            "let labels go"
         )
 
 

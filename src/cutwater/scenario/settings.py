@@ -204,8 +204,8 @@ class TrainSettings:
     clip_norm: Annotated[
         float | None,
         Number(above=0),
-        "the gradients of a mini-batch are scaled down to this norm, that of all of them on both sides of a "
-        "cut together; it costs no message and means the same at every cut",
+        "the gradients of a mini-batch are scaled down to this norm, that of all of them on all "
+        "sides of the cuts together; it costs no message and means the same at every cut, and pair of cuts",
     ] = None
     clip_value: Annotated[
         float | None,

@@ -66,7 +66,11 @@ class _Middle(MiddleStages):
     def backward(self, part: Part, back: Back) -> Back:
         """The gradients of that up, those of the smashed data down."""
         reply = self._there_and_back(part, back)
-        return Back(reply.gradients, reply.unused)
+        return Back(reply.gradients, reply.unused, reply.norm)
+
+    def clip(self, norm: float) -> None:
+        """With the next part, or at the end."""
+        self.stream.clip(norm)
 
     def _there_and_back(self, part: Part, given: Tensors | Back) -> StreamReply:
         self.stream.put(part, given)

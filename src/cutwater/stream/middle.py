@@ -8,7 +8,7 @@ numbered, resent and counted as in :mod:`cutwater.stream.client`.
 from cutwater.base.errors import EngineError
 from cutwater.stream.client import Sent, StreamClient, StreamReply
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import UNUSED
+from cutwater.stream.messages import NORM, UNUSED
 from cutwater.train.step import Part, Tensors
 from cutwater.train.three_parts import Back, MiddleStages
 
@@ -25,7 +25,7 @@ class MiddleClient(StreamClient, MiddleStages):
         """The gradients of that up, those of the smashed data down."""
         self.put(part, back)
         reply = self.take()
-        return Back(reply.gradients, reply.unused)
+        return Back(reply.gradients, reply.unused, reply.norm)
 
     def put(self, part: Part, given: Tensors | Back) -> None:
         """What goes up for a part: smashed data or, on its way back, gradients."""
@@ -40,6 +40,10 @@ class MiddleClient(StreamClient, MiddleStages):
         device = tensors[0].device if tensors else self._device
         coded = (self._encoded if back else self._going)(planned.number, tensors)
         scalars = {f"{UNUSED}{place}": 1.0 for place in unused}
+        if isinstance(given, Back):
+            scalars |= {} if given.norm is None else {NORM: given.norm}
+        elif planned.number == self._normed:
+            scalars |= self._norm
         packed = self._packer.pack(planned.kind, planned.number, coded, scalars, rows=planned.rows)
         self._exchange.put(packed, planned.rows)
         self.carrying, self._device = packed.outline.tensor_bytes, device
@@ -66,6 +70,7 @@ class MiddleClient(StreamClient, MiddleStages):
             unused=tuple(unused),
             gradients=came,
             loss=0.0,
+            norm=message.scalars.pop(NORM, 0.0),
             measures=message.scalars,
             began=arrival.began,
             came=arrival.came,

@@ -97,14 +97,14 @@ class OnePart:
     async def _train(
         self, planned: Planned, tensors: Tensors, labels: Tensor | None, scalars: Mapping[str, float]
     ) -> StepResult:
-        if labels is not None:
-            said = scalars.get(NORM)
-            part = planned.part if said is None else replace(planned.part, norm=said)
-            return await self._trainer.step(self._session, part, tensors, labels)
+        said = scalars.get(NORM)
         if not planned.back:
-            return await self._trainer.forward(self._session, planned.part, tensors)
+            part = planned.part if said is None else replace(planned.part, norm=said)
+            if labels is not None:
+                return await self._trainer.step(self._session, part, tensors, labels)
+            return await self._trainer.forward(self._session, part, tensors)
         unused = tuple(place for place in range(len(tensors)) if scalars.get(f"{UNUSED}{place}"))
-        back = Back(tensors, unused)
+        back = Back(tensors, unused, said)
         return await self._trainer.backward(self._session, planned.part, back, planned.rows)
 
     def _lacking(self, numbers: Tensor) -> int:
