@@ -14,7 +14,8 @@ from cutwater.execute.emulate import Meter
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.verify import verify
 from cutwater.model.halves import join_states
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.loopback import LoopbackTrainer
 from cutwater.stream import messages

@@ -16,7 +16,7 @@ from stream_rig import Echo, Slow, expected, issue
 
 from cutwater import Session
 from cutwater.model.halves import join_states
-from cutwater.serve.device import expectation
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.frames import MAX_FRAME, VERSION, FrameKind
 from cutwater.stream.limits import LEASE, METHOD

@@ -57,6 +57,13 @@ class DatasetSamples:
         """Whether mini-batches may differ in more than their number of samples."""
         return self._collate is not None
 
+    def like(self, dataset: Any, name: str) -> "DatasetSamples":
+        """Samples of another dataset, put together into mini-batches and handed on as these are."""
+        made = DatasetSamples(dataset, name, collate=self._collate, label=self.form.label)
+        if self.form.names is None or made.form.names is None:
+            return made
+        return made.taking(_same_names(self.form.names, made.form.names, name))
+
     def taking(self, names: Sequence[str]) -> "DatasetSamples":
         """The same with these inputs, in this order."""
         made = object.__new__(type(self))
@@ -141,6 +148,7 @@ def from_datasets(
     name: str = "own data",
     collate: Collate | str | None = None,
     labels: str | None = None,
+    longest: int | None = None,
     workers: int = 0,
 ) -> Data:
     """Data of the user's own training and test datasets; without the latter, nothing is scored.
@@ -149,14 +157,23 @@ def from_datasets(
     by name what its forward takes, and the loss the labels, which are called ``labels`` or ``label`` unless
     ``labels`` says otherwise. ``collate`` makes a mini-batch of a list of samples: a function, its name as
     ``package.module:function``, or ``"pad"`` (:class:`cutwater.Pad`) for samples of different lengths.
-    ``workers`` are processes that read mini-batches ahead; what is drawn in them follows from the run's seed,
-    however many they are. ``classes`` is counted from the labels if it is not given; labels that are not
-    whole numbers (of a regression, say) have no classes.
+    Over a network nothing comes that is larger than was said before: no mini-batch is longer than the longest
+    of the samples, which are looked at once, or than ``longest``, which saves that and lets devices have
+    longer ones of their own. ``workers`` are processes that read mini-batches ahead; what is drawn in them
+    follows from the run's seed, however many they are. ``classes`` is counted from the labels if it is not
+    given; labels that are not whole numbers (of a regression, say) have no classes.
     """
     given = [(train, "train"), *([] if test is None else [(test, "test")])]
     joined = find_collate(collate)
     if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 1024:
         raise DataError(f"workers is {workers!r}, but must be a whole number from 0 to 1024")
+    if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
+        raise DataError(f"longest is {longest!r}, but must be a whole number of at least 1")
+    if longest is not None and joined is None:
+        raise DataError(
+            f"longest is {longest}, but without a collate function all samples have one size: set collate to "
+            "'pad' or a function, or leave longest out"
+        )
     sets = [DatasetSamples(part, f"{name} ({which})", collate=joined, label=labels) for part, which in given]
     for samples in sets:
         if len(samples) == 0:
@@ -174,6 +191,7 @@ def from_datasets(
         _count_classes(sets, classes, name),
         names=names,
         varies=sets[0].varies,
+        longest=longest,
         workers=workers,
     )
     if not data.takes(sets[-1].input):
@@ -199,7 +217,7 @@ def find_collate(collate: Collate | str | None) -> Collate | None:
 def _same_names(train: Sequence[str], test: Sequence[str], name: str) -> Sequence[str]:
     odd = next((key for key in train if key not in test), None)
     if odd is not None:
-        raise DataError(f"{name} has {odd!r} in its training samples, but not in its test samples")
+        raise DataError(f"{name} lacks {odd!r}, which training samples have: give all the same names")
     return train
 
 

@@ -96,6 +96,8 @@ class Data:
     """What the model calls the inputs of a mini-batch, in their order; None where they go by their place."""
     varies: bool = False
     """Whether mini-batches may differ in their samples' sizes, because a collate function makes them."""
+    longest: int | None = None
+    """The largest that such a size may become; None if no mini-batch is larger than the largest sample."""
     workers: int = 0
     """Processes that read mini-batches ahead."""
 

@@ -14,6 +14,7 @@ from torch import nn
 from cutwater.base.errors import RunError
 from cutwater.base.speech import by_file
 from cutwater.data.batches import batch_sizes, batches, check_session
+from cutwater.data.lengths import example_batches
 from cutwater.data.partition import Partition
 from cutwater.data.read_ahead import read_ahead
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
@@ -242,11 +243,15 @@ class Study:
 
     @cached_property
     def priced(self) -> Profile:
-        """The profile as these samples have it: where reading one draws, none comes twice alike."""
+        """The profile as these samples have it: where reading one draws, none comes twice alike.
+
+        Nor does one that is filled up to the longest of its mini-batch, which is another in every epoch.
+        """
         cuts, train = self.profile.cuts, self.data.train
         if isinstance(train, ArraySamples) or not any(cut.repeats for cut in cuts):
             return self.profile
-        if not draws(lambda: train.batch(np.zeros(1, dtype=np.int64))):
+        drawn = draws(lambda: train.batch(np.zeros(1, dtype=np.int64)))
+        if not drawn and len(self.example_batches) == 1:
             return self.profile
         return replace(self.profile, cuts=tuple(replace(cut, repeats=False) for cut in cuts))
 
@@ -320,6 +325,12 @@ class Study:
         """The test set in mini-batches, then those of every client that holds samples back."""
         held = self.partition if self.scores_local_tests else None
         return TestBatches(self.data, self.train.device, held)
+
+    @cached_property
+    def example_batches(self) -> tuple[Batch, ...]:
+        """Mini-batches that show what may cross a cut: the largest first, then smaller where sizes vary."""
+        with drawn_from(0, "two samples"):
+            return example_batches(self.data, self.train.device)
 
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""

@@ -94,6 +94,12 @@ class DataSettings:
     labels: Annotated[
         str | None, Text(), "what the labels are called in samples that are dicts; `labels` or `label`"
     ] = None
+    longest: Annotated[
+        int | None,
+        Whole(1),
+        "with `collate`: the largest that a size which varies may become, over a network; if not given, that "
+        "of the largest sample, for which all are looked at once",
+    ] = None
     workers: Annotated[
         int,
         Whole(0, 1024),
@@ -105,7 +111,8 @@ class DataSettings:
 
     def load(self, say: Say = quiet) -> Data:
         """The source's samples; ``say`` is told what takes long."""
-        given = {"collate": self.collate, "labels": self.labels, "workers": self.workers}
+        names = ("collate", "labels", "longest", "workers")
+        given = {name: getattr(self, name) for name in names}
         return load(
             self.source,
             folder=self.folder,

@@ -39,11 +39,9 @@ class MiddleClient(StreamClient, MiddleStages):
         unused = given.unused if isinstance(given, Back) else ()
         device = tensors[0].device if tensors else self._device
         coded = (self._encoded if back else self._going)(planned.number, tensors)
-        scalars = {f"{UNUSED}{place}": 1.0 for place in unused}
-        if isinstance(given, Back):
-            scalars |= {} if given.norm is None else {NORM: given.norm}
-        elif planned.number == self._normed:
-            scalars |= self._norm
+        scalars = {f"{UNUSED}{place}": 1.0 for place in unused} | self._said(planned, tensors)
+        if isinstance(given, Back) and given.norm is not None:
+            scalars[NORM] = given.norm
         packed = self._packer.pack(planned.kind, planned.number, coded, scalars, rows=planned.rows)
         self._exchange.put(packed, planned.rows)
         self.carrying, self._device = packed.outline.tensor_bytes, device
@@ -59,7 +57,7 @@ class MiddleClient(StreamClient, MiddleStages):
         self._done += 1
         self._rows.arrived()
         message = arrival.message
-        came = self._decoded(sent.planned, message.tensors)
+        came = self._decoded(sent.planned, message)
         came = came if sent.device.type == "cpu" else tuple(tensor.to(sent.device) for tensor in came)
         if forward:
             wanted = self._expect.output_gradients

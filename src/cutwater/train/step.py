@@ -185,6 +185,7 @@ class ClientSide(Side):
         with self.watch("client_backward"):
             kept = [t for t in self._kept.popleft() if t.requires_grad]
             used = [place for place in range(len(kept)) if place not in unused]
+            check_like(gradients, kept)
             roots = [*((kept[place], gradients[place]) for place in used), *more]
             if roots:
                 torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
@@ -219,10 +220,10 @@ class ClientSide(Side):
 
 
 class AtServer(Side):
-    """Layers of one client in a session, at the server; their update may wait for the norm of all gradients."""
+    """Layers of one client in a session, at the server; their update may wait for the norm of gradients."""
 
     least: float | None = None
-    """What an update that waits for the norm of all gradients knows of it: that of the layers from here on."""
+    """What an update that waits for the norm of all gradients knows: that of the layers from here on."""
 
     @property
     def waiting(self) -> bool:
@@ -293,6 +294,13 @@ class ServerSide(AtServer, ServerStages):
         norm = self._norm() if part.last else 0.0
         self.least = norm if part.last and self.manner.clip is not None else None
         return Reply(tuple(map(gradient_of, wanted)), float(value.detach()), unused, norm)
+
+
+def check_like(gradients: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Refuse gradients that are not those of these tensors: sizes that vary are known only now."""
+    shapes, wanted = [tuple(one.shape) for one in gradients], [tuple(one.shape) for one in tensors]
+    if shapes != wanted:
+        raise RunError(f"gradients of shapes {shapes} came for tensors of shapes {wanted}")
 
 
 def train_step(

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cutwater.base.errors import RunError
 from cutwater.model.halves import Ends
-from cutwater.train.step import AtServer, ClientSide, Loss, Part, Piece, Tensors, gradient_of
+from cutwater.train.step import AtServer, ClientSide, Loss, Part, Piece, Tensors, check_like, gradient_of
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,7 @@ class MiddleSide(AtServer, MiddleStages):
         with self.watch("server_backward"):
             wanted, made = self._kept.popleft()
             learning = [tensor for tensor in made if tensor.requires_grad]
+            check_like(back.gradients, learning)
             used = [place for place in range(len(learning)) if place not in back.unused]
             if used:
                 roots = [learning[place] for place in used], [back.gradients[place] for place in used]
