@@ -28,12 +28,13 @@ class Halving(nn.Module):
     def __init__(self):
         super().__init__()
         self.words, self.first = nn.Embedding(WORDS, 6), nn.Conv1d(6, 6, 3, padding=1)
-        self.fewer, self.out = nn.Conv1d(6, 6, 2, stride=2, padding=1), nn.Linear(6, 3)
+        self.fewer = nn.Conv1d(6, 6, 2, stride=2, padding=1)
+        self.out = nn.Conv1d(6, 3, 1)
 
     def forward(self, tokens):
         value = self.words(tokens).transpose(1, 2)
         value = torch.relu(self.fewer(torch.relu(self.first(value))))
-        return self.out(value.mean(2))
+        return self.out(value).mean(2)
 
 
 def summed(output, labels):

@@ -47,7 +47,7 @@ def digests(study: "Study") -> dict[str, str]:
         train.pop("horizon")
     train["loss"] = study.train.loss or "cross_entropy"  # which it is, `loss` below says
     # None of these changes what a round computes.
-    for name in ("rounds", "evaluate_every", "metrics", "keep_best", "patience"):
+    for name in ("rounds", "evaluate_every", "metrics", "evaluate", "keep_best", "patience"):
         del train[name]
     # Of a trace it matters what it says, not where it is.
     trace, usual = study.truth.trace, asdict(JudgeSettings())

@@ -39,6 +39,7 @@ from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
+from cutwater.train.evaluation import Evaluate, find_evaluate, own_scores
 from cutwater.train.lookup import (
     check_goal,
     check_loss_is_fixed,
@@ -81,6 +82,8 @@ class Study:
     band: Band = field(default_factory=Band)
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
+    evaluate: Evaluate | None = None
+    """An evaluation of the user's own, besides: of the model, numbers by name."""
     scores_local_tests: bool = True
     """Whether the model is scored on what clients hold back, where they do."""
     source: str | None = None
@@ -107,12 +110,14 @@ class Study:
         wires: Wires | None = None,
         band: Band | None = None,
         metrics: Mapping[str, Any] | None = None,
+        evaluate: Evaluate | None = None,
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
         ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
         of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
-        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of
+        ``compute`` and ``reset``, besides those that ``train`` names; ``evaluate`` is a function of the model
+        that returns numbers by name, which count as metrics do; ``aggregator`` is your own, if none of
         those by name will do; ``judge`` says what an update may be before it counts; ``profile`` says what
         each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a cut
         (by default as they are); ``band`` which lines all clients share.
@@ -133,6 +138,7 @@ class Study:
             check_loss_name(train.loss)
         find_optimizer(train)
         measured = placed(find_metrics(train.metrics, metrics), train.device)
+        own = find_evaluate(train, evaluate)
         chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
         module = model.module if isinstance(model, Layered) else model
         data = fitted(data, module)
@@ -142,7 +148,7 @@ class Study:
         wanted = loss if loss is not None else find_loss(train.loss, cut, data, device)
         check_loss_is_fixed(wanted)
         classes = try_loss(cut, data, wanted, device, measured)
-        check_goal(train, measured, data, classes)
+        check_goal(train, measured, data, classes, own=own is not None)
         cut.restart()  # from here on its buffers are known as they came
         study = cls(
             model=cut,
@@ -163,6 +169,7 @@ class Study:
             wires=wires or Wires(),
             band=band or Band(),
             metrics=measured,
+            evaluate=own,
         )
         if len(study.profile) != len(cut):
             raise RunError(
@@ -332,6 +339,12 @@ class Study:
         with drawn_from(0, "two samples"):
             return example_batches(self.data, self.train.device)
 
+    def own_scores(self, weights: State) -> dict[str, float] | None:
+        """What an evaluation of the user's own says of the model; None where there is none."""
+        if self.evaluate is None:
+            return None
+        return own_scores(self.evaluate, self.model, weights, [metric.name for metric in self.metrics])
+
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""
         return two_samples(self.data, torch.device(self.train.device))
@@ -347,7 +360,7 @@ class Study:
                 f"{kept:,} of {held:,} samples are held back by the clients for local tests; "
                 f"{by_file('local_test = 0 in [data]', 'DataSettings(local_test=0)')} trains on them, too"
             )
-        if self.data.test is None:
+        if self.data.test is None and self.evaluate is None:
             found.append(f"{self.data.name!r} has no test set: the model is not scored")
         return tuple(found)
 

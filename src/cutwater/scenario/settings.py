@@ -257,7 +257,7 @@ class TrainSettings:
         "the part of `clients_per_round` that is selected in addition; the first to finish count",
     ] = 0.0
     evaluate_every: Annotated[
-        int, Whole(1), "the test set is evaluated after every so many rounds, and after the last"
+        int, Whole(1), "the model is evaluated after every so many rounds, and after the last"
     ] = 1
     metrics: Annotated[
         tuple[str, ...],
@@ -267,6 +267,12 @@ class TrainSettings:
         "`package.module:Class` with `update`, `compute` and `reset`",
         Told("`[]`"),
     ] = ()
+    evaluate: Annotated[
+        str | None,
+        Text(),
+        "an evaluation of your own besides, as `package.module:function`: it gets the model of a round that "
+        "is evaluated and returns numbers by name, such as `{'f1': 0.9}`, which count as metrics do",
+    ] = None
     keep_best: Annotated[
         str | None,
         GoalText(),
@@ -311,6 +317,11 @@ class TrainSettings:
         if callable(self.loss):
             raise ScenarioError(
                 f"{where} loss is {self.loss!r}, but must be a name: give the function to Study.of(loss=...)"
+            )
+        if callable(self.evaluate):
+            raise ScenarioError(
+                f"{where} evaluate is {self.evaluate!r}, but must be a name: give the function to "
+                "Study.of(evaluate=...)"
             )
         if isinstance(given, Mapping) or (isinstance(held, list | tuple) and any(map(callable, held))):
             raise ScenarioError(
