@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import CutwaterError, DataError
 from cutwater.base.usercode import find, told
 from cutwater.data.forms import Form, Taken
+from cutwater.data.loaders import is_loader, unpacked
 from cutwater.data.padding import Pad
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
@@ -153,6 +154,9 @@ def from_datasets(
 ) -> Data:
     """Data of the user's own training and test datasets; without the latter, nothing is scored.
 
+    Either may be a torch DataLoader: its dataset, collate function and workers are taken over, and its batch
+    size must be the session's.
+
     A sample is ``(input, …, label)``, or a dict of values by name, as Hugging Face has them: the model gets
     by name what its forward takes, and the loss the labels, which are called ``labels`` or ``label`` unless
     ``labels`` says otherwise. ``collate`` makes a mini-batch of a list of samples: a function, its name as
@@ -164,17 +168,22 @@ def from_datasets(
     given; labels that are not whole numbers (of a regression, say) have no classes.
     """
     given = [(train, "train"), *([] if test is None else [(test, "test")])]
+    loaded = [(unpacked(part, f"{name} ({which})"), f"{name} ({which})") for part, which in given]
     joined = find_collate(collate)
     if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 1024:
         raise DataError(f"workers is {workers!r}, but must be a whole number from 0 to 1024")
     if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
         raise DataError(f"longest is {longest!r}, but must be a whole number of at least 1")
-    if longest is not None and joined is None:
+    collates = [joined or one.collate for one, _ in loaded]
+    if longest is not None and collates[0] is None:
         raise DataError(
             f"longest is {longest}, but without a collate function all samples have one size: set collate to "
             "'pad' or a function, or leave longest out"
         )
-    sets = [DatasetSamples(part, f"{name} ({which})", collate=joined, label=labels) for part, which in given]
+    sets = [
+        DatasetSamples(one.dataset, called, collate=collate_, label=labels)
+        for (one, called), collate_ in zip(loaded, collates, strict=True)
+    ]
     for samples in sets:
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
@@ -192,11 +201,31 @@ def from_datasets(
         names=names,
         varies=sets[0].varies,
         longest=longest,
-        workers=workers,
+        workers=workers or loaded[0][0].workers,
+        batch_size=loaded[0][0].batch_size,
     )
     if not data.takes(sets[-1].input):
         raise DataError(f"{name} has training samples of {inputs[0]} but test samples of {inputs[1]}")
     return data
+
+
+def as_data(given: Any) -> Data:
+    """What is given as data: Data as it is; datasets or loaders, (train, test) or a training set, made so."""
+    if isinstance(given, Data):
+        return given
+    if isinstance(given, tuple) and len(given) == 2:
+        return from_datasets(*given)
+    if is_loader(given) or _is_map_style(given):
+        return from_datasets(given)
+    raise DataError(
+        f"data is {type(given).__name__}, but must be what cutwater.from_datasets(train, test) makes, or a "
+        "dataset with len() and [index] or a DataLoader, alone or as (train, test)"
+    )
+
+
+def _is_map_style(given: Any) -> bool:
+    sized = hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    return sized and not isinstance(given, str | bytes | Mapping)
 
 
 def find_collate(collate: Collate | str | None) -> Collate | None:
@@ -242,7 +271,7 @@ def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[
         return from_datasets(*made, name=source, **settings)
     if isinstance(made, Mapping) and "train" in made:  # a DatasetDict
         return from_datasets(made["train"], made.get("test"), name=source, **settings)
-    if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, tuple | list):
+    if is_loader(made) or (_is_map_style(made) and not isinstance(made, tuple | list)):
         return from_datasets(made, name=source, **settings)
     raise DataError(
         f"{source} returned {type(made).__name__}, but must return (train, test) datasets, a training set "

@@ -37,18 +37,24 @@ def sizes_of(batch: Batch) -> Sizes:
     return tuple(tuple(value.shape[1:]) for value in (*batch.inputs, batch.labels))
 
 
+def _sizes_at(samples: Samples, position: int) -> Sizes:
+    return sizes_of(samples.batch(np.array([position], dtype=np.int64)))
+
+
 def extremes(samples: Samples, name: str, first: int | None = None) -> Extremes:
     """Of a set of samples, or of so many first ones."""
     count = len(samples) if first is None else min(first, len(samples))
-    seen = [sizes_of(samples.batch(np.array([at], dtype=np.int64))) for at in range(count)]
-    ranks = [len(sizes) for sizes in seen[0]]
-    odd = next((at for at, sizes in enumerate(seen) if [len(each) for each in sizes] != ranks), None)
-    if odd is not None:
-        raise DataError(
-            f"sample {odd} of {name!r} has sizes {seen[odd]}, but sample 0 has {seen[0]}: samples may differ "
-            "in their sizes, but not in how many they have"
-        )
-    table = np.array([[size for sizes in each for size in sizes] for each in seen], dtype=np.int64)
+    begun = _sizes_at(samples, 0)
+    ranks = [len(sizes) for sizes in begun]
+    table = np.empty((count, sum(ranks)), dtype=np.int64)
+    for at in range(count):
+        found = _sizes_at(samples, at)
+        if [len(sizes) for sizes in found] != ranks:
+            raise DataError(
+                f"sample {at} of {name!r} has sizes {found}, but sample 0 has {begun}: samples may differ in "
+                "their sizes, but not in how many they have"
+            )
+        table[at] = [size for sizes in found for size in sizes]
     differ = (table.max(axis=0) > table.min(axis=0)).tolist()
     largest = sorted({int(at) for at in table.argmax(axis=0)} or {0})
     smallest = sorted({int(at) for at, one in zip(table.argmin(axis=0), differ, strict=True) if one})
@@ -63,6 +69,8 @@ def example_batches(data: Data, device: str = "cpu") -> tuple[Batch, ...]:
     if not data.varies:
         return (data.train.batch(pair, device),)
     found = extremes(data.train, data.name, None if data.longest is None else _FEW)
+    if not found.smallest and data.longest is not None:  # a few that are alike say nothing of the others
+        found = extremes(data.train, data.name)
     if not found.smallest:
         return (data.train.batch(pair, device),)
     largest = [at for at in found.largest for _ in range(2 if len(found.largest) == 1 else 1)]
@@ -71,12 +79,13 @@ def example_batches(data: Data, device: str = "cpu") -> tuple[Batch, ...]:
 
 
 def check_sizes(batch: Batch, example: Sequence[Batch], data: Data, client: str) -> None:
-    """Refuse a mini-batch that is larger than any that was told beforehand."""
+    """Refuse a mini-batch that is larger than any that was told beforehand, where sizes vary."""
+    if len(example) == 1:
+        return
     most = sizes_of(example[0])
-    pairs = enumerate(zip(sizes_of(batch), most, strict=True))
-    for place, (sizes, largest) in pairs:
-        over = [size for size, most_ in zip(sizes, largest, strict=False) if size > most_]
-        if over and len(example) > 1:
+    for place, (sizes, largest) in enumerate(zip(sizes_of(batch), most, strict=True)):
+        over = [size for size, least in zip(sizes, largest, strict=False) if size > least]
+        if over:
             what = "labels" if place == len(most) - 1 else f"input {place}"
             raise DataError(
                 f"a mini-batch of client {client!r} has {what} of {list(sizes)}, but samples of "

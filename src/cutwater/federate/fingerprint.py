@@ -68,7 +68,7 @@ def digests(study: "Study") -> dict[str, str]:
     held = study.partition
     parts = {
         **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
-        "planner": [study.planner, dict(study.planner_options)],
+        "planner": [described(study.planner), dict(study.planner_options)],
         "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name not in FEW},
         **{name: {str(k): sorted(some) for k, some in getattr(study.fleet, name).items()} for name in SETS},
         **({"who keeps labels": study.fleet.labels} if study.fleet.labels else {}),

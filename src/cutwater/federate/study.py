@@ -14,10 +14,12 @@ from torch import nn
 from cutwater.base.errors import RunError
 from cutwater.base.speech import by_file
 from cutwater.data.batches import batch_sizes, batches, check_session
+from cutwater.data.custom import as_data
 from cutwater.data.lengths import example_batches
 from cutwater.data.partition import Partition
 from cutwater.data.read_ahead import read_ahead
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
+from cutwater.data.share_out import METHODS, Share
 from cutwater.data.test_batches import TestBatches
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
@@ -30,7 +32,7 @@ from cutwater.model.randomness import derive_seed, drawn_from, draws
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.fastest import fastest
 from cutwater.plan.fleet import Client, Fleet, Held
-from cutwater.plan.planners import planner_for
+from cutwater.plan.planners import Planner, called, planner_for
 from cutwater.plan.problem import Band, Problem, Server
 from cutwater.plan.session import Session, Wires, part_sizes
 from cutwater.plan.value import Plan
@@ -76,7 +78,8 @@ class Study:
     loss: Loss
     aggregator: Aggregator = field(default_factory=WeightedAverage)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
-    planner: str = "exact"
+    planner: str | Planner = "exact"
+    """By name, or a function from a problem to a plan."""
     planner_options: Mapping[str, Any] = field(default_factory=dict)
     wires: Wires = field(default_factory=Wires)
     band: Band = field(default_factory=Band)
@@ -93,19 +96,19 @@ class Study:
     def of(
         cls,
         model: nn.Module | Layered,
-        data: Data,
+        data: Data | Any,
         clients: Sequence[Client],
         server: Server,
         session: Session,
         *,
         train: TrainSettings | None = None,
-        share_out: DataSettings | Partition | None = None,
+        share_out: DataSettings | Partition | Mapping[str, Any] | Share | None = None,
         conditions: ConditionSettings | None = None,
         loss: Loss | None = None,
         aggregator: Aggregator | None = None,
         judge: JudgeSettings | None = None,
         profile: Profile | None = None,
-        planner: str = "exact",
+        planner: str | Planner = "exact",
         planner_options: Mapping[str, Any] | None = None,
         wires: Wires | None = None,
         band: Band | None = None,
@@ -114,15 +117,19 @@ class Study:
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
-        ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
-        of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
-        ``compute`` and ``reset``, besides those that ``train`` names; ``evaluate`` is a function of the model
-        that returns numbers by name, which count as metrics do; ``aggregator`` is your own, if none of
-        those by name will do; ``judge`` says what an update may be before it counts; ``profile`` says what
-        each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a cut
-        (by default as they are); ``band`` which lines all clients share.
+        ``data`` is what :func:`cutwater.from_datasets` makes, or what it takes: a dataset or a DataLoader,
+        alone or as (train, test). ``share_out`` says how the data is spread over the clients (by default at
+        random), or is a partition of your own: a Partition, the positions of each client by name, or a
+        function that returns them, of the data and each client's number of samples. ``planner`` is a name or
+        a function from a Problem to a Plan; ``metrics`` are functions of outputs and labels by name, or
+        objects with ``update``, ``compute`` and ``reset``, besides those that ``train`` names; ``evaluate``
+        is a function of the model that returns numbers by name, which count as metrics do; ``aggregator`` is
+        your own, if none of those by name will do; ``judge`` says what an update may be before it counts;
+        ``profile`` says what each cut costs (by default counted exactly); ``wires`` how smashed data and
+        gradients may cross a cut (by default as they are); ``band`` which lines all clients share.
         """
-        train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
+        train, data = train or TrainSettings(), as_data(data)
+        _check_batch_size(data, session)
         planner_for(planner, planner_options or {})
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
@@ -372,7 +379,12 @@ class Study:
         """The digest of each part that the results follow from, by name, to tell where two studies differ."""
         return dict(self._fingerprints)
 
-    def with_planner(self, planner: str, **options: Any) -> "Study":
+    @property
+    def planner_name(self) -> str:
+        """What its planner is called."""
+        return called(self.planner)
+
+    def with_planner(self, planner: str | Planner, **options: Any) -> "Study":
         """The same study under another planner."""
         return replace(self, planner=planner, planner_options=options)
 
@@ -395,12 +407,32 @@ class Study:
         return Conditions.of(self.conditions, self.train.seed)
 
 
-def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:
+def _partition(share_out: Any, data: Data, fleet: Fleet, seed: int) -> Partition:
     names, sizes = list(fleet.names), [int(count) for count in fleet.samples]
+    if share_out is None or callable(share_out):
+        share_out = DataSettings(partition=share_out or "iid")
     if isinstance(share_out, DataSettings):
         return share_out.share_out(data, names, sizes, seed)
-    share_out.check_fits(names, sizes, len(data.train))
-    return share_out
+    made = Partition.of(share_out) if isinstance(share_out, Mapping) else share_out
+    if not isinstance(made, Partition):
+        hint = f"DataSettings(partition={made!r})" if made in METHODS else "DataSettings(partition=...)"
+        raise RunError(
+            f"share_out is {made!r}, but must be {hint}, a Partition, the positions of each client by name, "
+            "or a function of the data and each client's number of samples that returns them"
+        )
+    made.check_fits(names, sizes, len(data.train))
+    return made
+
+
+def _check_batch_size(data: Data, session: Session) -> None:
+    """A loader's mini-batches are the session's, or somebody would be surprised."""
+    if data.batch_size is not None and data.batch_size != session.batch_size:
+        raise RunError(
+            f"the DataLoader of {data.name!r} has batch_size {data.batch_size}, but the session "
+            f"{session.batch_size}: set batch_size = {data.batch_size} "
+            + by_file("in [session]", "of Session")
+            + ", or give the loader's dataset"
+        )
 
 
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:

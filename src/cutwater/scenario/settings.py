@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
-from cutwater.base.errors import RunError, ScenarioError
+from cutwater.base.errors import DataError, RunError, ScenarioError
 from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole, quote
 from cutwater.base.schema import Told, called, check, described
 from cutwater.base.usercode import find, told
 from cutwater.data.download import Say, quiet
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data
-from cutwater.data.share_out import METHODS, partition
+from cutwater.data.share_out import METHODS, partition, share_by
 from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
 from cutwater.scenario.goal import Goal, GoalText
 
@@ -48,10 +48,11 @@ class DataSettings:
         "datasets) or a training set alone; a sample is (input, …, label), or a dict with `labels`",
     ] = "digits"
     partition: Annotated[
-        str,
-        Choice(METHODS),
+        str | Callable[..., Any],
+        Choice(METHODS, own=True, code=True),
         "`paper` (each class spread evenly, a quarter held back for local tests), `iid`, `dirichlet` (skewed "
-        "mixes of classes) or `shards` (a few runs of sorted samples each)",
+        "mixes of classes), `shards` (a few runs of sorted samples each), or your own as "
+        "`package.module:function`: of the data and each client's number of samples, the positions of each",
     ] = "paper"
     folder: Annotated[
         str | None,
@@ -129,6 +130,8 @@ class DataSettings:
 
         ``seed`` is that of the run, for where ``[data]`` has none of its own.
         """
+        if callable(self.partition) or ":" in self.partition:
+            return self._own_partition(data, clients, samples, seed if self.seed is None else self.seed)
         return partition(
             len(data.train),
             data.train.labels,
@@ -141,6 +144,14 @@ class DataSettings:
             shards=self.shards,
             seed=seed if self.seed is None else self.seed,
         )
+
+    def _own_partition(
+        self, data: Data, clients: Sequence[str], samples: Sequence[int] | None, seed: int
+    ) -> Partition:
+        named = self.partition
+        function = named if callable(named) else find(named, "partition", DataError)
+        counts = dict(zip(clients, [0] * len(clients) if samples is None else samples, strict=True))
+        return share_by(function, data, counts, local_test=self.local_test or 0.0, seed=seed)
 
 
 SELECTIONS = ("random", "fastest")
