@@ -24,7 +24,8 @@ from cutwater.plan.problem import Server
 from cutwater.plan.session import Session
 from cutwater.plan.value import Plan
 from cutwater.scenario.settings import TrainSettings
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.several_jobs import SeveralJobs
 from cutwater.stream.client import StreamClient
 from cutwater.stream.expectation import Expectation

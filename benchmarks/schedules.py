@@ -38,7 +38,8 @@ from cutwater.plan.planners import solve
 from cutwater.plan.session import Wires
 from cutwater.plan.value import ClientPlan
 from cutwater.scenario.file import load_scenario
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.server import StreamServer
 from cutwater.stream.ticket import Ticket

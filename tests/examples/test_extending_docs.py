@@ -14,19 +14,12 @@ from small_study import small_clients, small_data, small_model, small_study
 import cutwater
 from cutwater.codec import transfer
 from cutwater.extend import CodecError, Wires
-from cutwater.plan.planners import _PLANNERS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
-@pytest.fixture
-def own_planner():
-    yield
-    _PLANNERS.pop("all-at", None)
-
-
-def test_a_planner_and_a_partition_of_ones_own(own_planner):
+def test_a_planner_and_a_partition_of_ones_own():
     names = {
         "net": small_model(),
         "data": small_data(),
@@ -38,7 +31,7 @@ def test_a_planner_and_a_partition_of_ones_own(own_planner):
         "session": cutwater.Session(steps=1, batch_size=3),
     }
     exec(BLOCKS[0], names)
-    rounds = run(names["study"].with_planner("all-at", cut=2))
+    rounds = run(names["study"])
     assert {part.cut for part in rounds[0].outcome.parts} == {2}
     assert rounds[-1].record.clients == ("phone", "tablet")
 

@@ -79,6 +79,7 @@ local_test = 0
 rounds = 2
 optimizer = "adam"
 lr = 0.05
+clip_norm = 0.05
 loss = "tied_models:language_loss"
 seed = 5
 """

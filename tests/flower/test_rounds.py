@@ -32,7 +32,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.server_memory import session_bits
 from cutwater.runs.metrics import read
 from cutwater.serve.admission import Admission
-from cutwater.serve.device import expectation
+from cutwater.serve.expectations import expectation
 from cutwater.stream.client import StreamClient
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.ticket import Ticket

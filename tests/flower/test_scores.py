@@ -23,10 +23,19 @@ class Median:
 
     def compute(self):
         return torch.cat(self.seen).median()
+
+def probed(model):
+    assert not model.training and not torch.is_grad_enabled()
+    outputs = model(torch.rand(5, 1, 8, 8))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    return {"probe": outputs.std(), "norm": float(outputs.norm())}
 """
 MORE = """
 metrics = ["deployed_metrics:sureness", "deployed_metrics:Median"]
-keep_best = "min Median"
+evaluate = "deployed_metrics:probed"
+keep_best = "min probe"
 patience = 1
 """
 
@@ -44,7 +53,7 @@ def test_metrics_local_tests_and_the_best_model_are_those_of_a_run_in_process(tm
     assert [one.scores for one in deployed] == [one.scores for one in here]
     assert [one.local_tests for one in deployed] == [one.local_tests for one in here]
     assert [(one.best, one.stopped) for one in deployed] == [(one.best, one.stopped) for one in here]
-    assert deployed[-1].scores.keys() == {"accuracy", "test_loss", "sureness", "Median"}
+    assert deployed[-1].scores.keys() == {"accuracy", "test_loss", "sureness", "Median", "probe", "norm"}
     best = load_run(tmp_path / "run", best=True)
     assert (
         weights_sha256(best.weights)

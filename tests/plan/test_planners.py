@@ -192,9 +192,11 @@ def test_a_planner_of_any_options_gets_them_all_but_not_another_problem(clean_re
         solve(paper_like(), "any", problem=1)
 
 
-def test_a_mistake_inside_a_planner_is_not_blamed_on_its_options(clean_registry):
+def test_a_mistake_inside_a_planner_is_told_with_file_and_line_and_not_blamed_on_its_options(clean_registry):
     register("broken", lambda problem: whole_or_first(problem, speed=1))
-    with pytest.raises(TypeError, match="speed"):
+    with pytest.raises(
+        PlanError, match=r"'broken' failed \(TypeError: .*'speed', at .*test_planners\.py:\d+"
+    ):
         solve(paper_like(), "broken")
 
 

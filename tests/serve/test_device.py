@@ -18,7 +18,8 @@ from cutwater.federate.conditions import Condition
 from cutwater.model.halves import join_states
 from cutwater.plan.fleet import Client
 from cutwater.plan.session import Session
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.client import StreamClient
 from cutwater.stream.server import StreamServer

@@ -14,7 +14,8 @@ from cutwater.execute.emulate import Meter
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.verify import verify
 from cutwater.model.halves import join_states
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.loopback import LoopbackTrainer
 from cutwater.stream import messages
@@ -103,6 +104,21 @@ def test_every_pair_over_the_stream_has_the_bits_of_the_whole(make, micro_batche
             assert steps.loss == result.loss
 
 
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_every_pair_over_the_stream_clips_by_the_norm_of_the_whole(micro_batches):
+    """Without a message more than there are without clipping."""
+    train = {"optimizer": "sgd", "clip_norm": 0.05}
+    study = language_study(micro_batches=micro_batches, train=train)
+    whole, _ = in_process(study, task_of(study, (len(study.model), 0)))
+    with hosted(study) as (server, hosting):
+        for pair in pairs(study.model):
+            task = task_of(study, pair)
+            there, _, record, _ = over_the_stream(study, task, server, hosting)
+            assert not differing(whole, there), pair
+            assert not differing(whole, in_process(study, task)[0]), pair
+            assert (record.steps, record.parts) == (2, 2 * micro_batches)
+
+
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_verify_agrees_for_tied_language_models_in_process_and_deployed(make):
     study = language_study(make(1))
@@ -150,9 +166,10 @@ def test_what_is_handed_to_the_network_holds_labels_only_where_they_go(monkeypat
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_a_lost_connection_costs_no_bit(way):
+@pytest.mark.parametrize("train", [{}, {"clip_norm": 0.05}], ids=["plain", "norm"])
+def test_a_lost_connection_costs_no_bit(way, train):
     """Of every second message, what was sent or what was answered is lost."""
-    study = language_study(micro_batches=2)
+    study = language_study(micro_batches=2, train=train)
     task = task_of(study, (2, 4))
     here, _ = in_process(study, task)
     with closing(Hosting(study.job(), study.profile, 1e6)) as hosting, proxied(hosting) as (server, proxy):

@@ -150,10 +150,10 @@ def test_killed_anywhere_a_session_has_the_hash_of_one_that_nothing_happened_to(
     assert restored == [0] + [1] * len(kills)
 
 
-@pytest.mark.parametrize("most", [0, None])
-def test_so_has_one_whose_labels_stay(most):
+@pytest.mark.parametrize(("most", "train"), [(0, 2), (None, 2), (0, 3)])
+def test_so_has_one_whose_labels_stay(most, train):
     task = _task(second_cut=3)
-    _check(train=2, micro_batches=3, task=task, kills={1, 8}, delay=0.002, most=most)
+    _check(train=train, micro_batches=3, task=task, kills={1, 8}, delay=0.002, most=most)
 
 
 def test_rows_that_came_once_are_there_again_when_their_numbers_come():

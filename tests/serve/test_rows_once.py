@@ -19,7 +19,8 @@ from cutwater.plan.fleet import Client
 from cutwater.plan.latency import session_bits
 from cutwater.plan.places import place_of
 from cutwater.plan.session import Session, Wires
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.loopback import LoopbackTrainer
 from cutwater.stream.client import StreamClient

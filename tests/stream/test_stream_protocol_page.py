@@ -16,7 +16,7 @@ from stream_rig import Echo, Slow, expected, issue
 
 from cutwater import Session
 from cutwater.model.halves import join_states
-from cutwater.serve.device import expectation
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.stream.frames import MAX_FRAME, VERSION, FrameKind
 from cutwater.stream.limits import LEASE, METHOD
@@ -111,16 +111,20 @@ class OverTheOther(ServerStages, MiddleStages):
         self.norm = {"norm": norm}
 
     def forward(self, part, smashed):
-        self.client.send(wire.PART, 2 * part.number, [("smashed.0", smashed[0].detach().numpy())])
+        self.client.send(wire.PART, 2 * part.number, [("smashed.0", smashed[0].detach().numpy())], self.norm)
+        self.norm = {}
         kind, _, output, scalars = self.client.receive()
         assert (kind, "loss" in scalars) == (wire.OUTPUT, False)
         return tuple(tensor.requires_grad_() for tensor in tensors_of(output))
 
     def backward(self, part, back):
-        self.client.send(wire.BACK, 2 * part.number + 1, [("output.0", back.gradients[0].numpy())])
-        kind, _, gradients, _ = self.client.receive()
+        said = {} if back.norm is None else {"norm": back.norm}
+        self.client.send(wire.BACK, 2 * part.number + 1, [("output.0", back.gradients[0].numpy())], said)
+        kind, _, gradients, scalars = self.client.receive()
         assert kind == wire.REPLY
-        return Back(tensors_of(gradients), ())
+        self.told.append(scalars.get("norm"))
+        assert (self.told[-1] is None) == (back.norm is None)
+        return Back(tensors_of(gradients), (), self.told[-1])
 
 
 def tensors_of(arrays):
@@ -160,7 +164,9 @@ def a_task(study, cut, second_cut=0):
     return Task(client="c1", round=2, cut=cut, second_cut=second_cut, seed=7, lr=study.train.lr, samples=21)
 
 
-@pytest.mark.parametrize(("clips", "second_cut"), [(True, 0), (False, 3)], ids=["norm", "labels stay"])
+@pytest.mark.parametrize(
+    ("clips", "second_cut"), [(True, 0), (False, 3), (True, 3)], ids=["norm", "labels stay", "both"]
+)
 def test_another_client_trains_to_the_bits_of_one_process(clips, second_cut):
     study = clipped_study() if clips else small_study(session=Session(steps=3, batch_size=6))
     task, job = a_task(study, 2, second_cut), study.job()
@@ -168,7 +174,7 @@ def test_another_client_trains_to_the_bits_of_one_process(clips, second_cut):
     with hosted(study, task) as (client, half, collect, _, _):
         server = OverTheOther(client)
         steps = run_session(job, task, server, job.batches(task))
-        messages = steps.count * 2
+        messages = steps.count * (1 + clips) * (2 if second_cut else 1)
         client.send(wire.FINISH, messages, (), server.norm)
         assert client.receive()[:2] == (wire.FINISHED, messages)
         whole = join_states(half.state_dict(), collect())

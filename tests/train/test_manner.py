@@ -15,6 +15,7 @@ from cutwater.train.aggregate import weights_sha256
 from cutwater.train.manner import Clip, Manner
 from cutwater.train.session import Task, run_both_sides
 from cutwater.train.step import Part, ServerSide, optimizer_factory
+from cutwater.train.three_parts import Back, MiddleSide
 
 IN_PARTS = Session(steps=3, batch_size=6, micro_batches=3)
 WAYS = {
@@ -79,8 +80,8 @@ def test_the_norm_is_torchs_and_so_is_what_is_left_of_the_gradients():
     for name, one in model.named_parameters():
         one.grad = grads[name].clone()
     clip = Clip(0.5, places)
-    total = clip.add(0.0, model)
-    clip.apply(total, model)
+    total = clip.add(0.0, model.named_parameters())
+    clip.apply(total, model.named_parameters())
     mine = [one.grad.clone() for one in model.parameters()]
     for name, one in model.named_parameters():
         one.grad = grads[name].clone()
@@ -103,6 +104,29 @@ def test_a_server_takes_no_norm_that_can_not_be_and_no_mini_batch_before_it():
         server.clip(0.0)
     server.clip(server.receive().norm)
     server.send(Part(1), smashed, labels)
+
+
+def test_a_middle_takes_the_norm_of_the_tail_where_it_is_due_and_nowhere_else():
+    manner = Manner(clip=Clip(1.0, {"weight": 0, "bias": 1}))
+    middle = MiddleSide(nn.Linear(3, 2), optimizer_factory("sgd", 0.1), 1, manner=manner)
+    smashed, back = (torch.ones(4, 3, requires_grad=True),), (torch.ones(4, 2),)
+    parts = Part(0, 0.5, False), Part(1, 0.5, True)
+    for part in parts:
+        middle.forward(part, smashed)
+    with pytest.raises(RunError, match=r"2\.0 was told .* of the tail's gradients, but none is due here"):
+        middle.backward(parts[0], Back(back, norm=2.0))
+    assert middle.backward(parts[0], Back(back)).norm is None
+    for wrong in (None, -1.0):
+        with pytest.raises(RunError, match="of the tail's gradients, but 0 or more is due"):
+            middle.backward(parts[1], Back(back, norm=wrong))
+    reply = middle.backward(parts[1], Back(back, norm=2.0))
+    assert reply.norm > 2.0
+    with pytest.raises(RunError, match="before the norm of the gradients of the last was told"):
+        middle.forward(Part(2), smashed)
+    with pytest.raises(RunError, match="told as the sum of squares of all gradients, but the server's alone"):
+        middle.clip(2.0)
+    middle.clip(reply.norm)
+    middle.forward(Part(2), smashed)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -149,13 +173,17 @@ def test_settings_that_mean_nothing_are_refused(train, reason):
         TrainSettings(**train)
 
 
-def test_the_norm_across_two_cuts_is_refused_and_all_else_is_the_same_there():
-    keeping = {"labels": "stay", "steps": 3, "batch_size": 6}
-    with pytest.raises(RunError, match=r"clip_norm is 1\.0, but labels stay with client 'c0'"):
-        small_study(session=Session(**keeping), train={"clip_norm": 1.0})
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_across_two_cuts_all_is_the_same_too(micro_batches):
     study = small_study(
-        session=Session(**keeping, autocast="bf16"),
-        train={"schedule": "linear", "schedule_by": "step", "warmup": 2, "momentum": 0.0},
+        session=Session(labels="stay", steps=3, batch_size=6, autocast="bf16", micro_batches=micro_batches),
+        train={
+            "clip_norm": 0.05,
+            "schedule": "linear",
+            "schedule_by": "step",
+            "warmup": 2,
+            "momentum": 0.0,
+        },
     )
     tasks = [task(study, cut, second_cut=second) for cut, second in ((4, 0), (1, 2), (1, 3), (2, 3))]
     found = {weights_sha256(run_both_sides(study.job(), one, study.initial).state) for one in tasks}

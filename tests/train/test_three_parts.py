@@ -13,6 +13,7 @@ from torch import nn
 import cutwater
 from cutwater.base.errors import ModelError
 from cutwater.model.layers import of_chain
+from cutwater.train.manner import Clip, Manner
 from cutwater.train.session import Job, Task, run_both_sides
 from cutwater.train.step import optimizer_factory
 
@@ -82,9 +83,11 @@ def prepared(name):
     return model, data, loss, copy.deepcopy(model.module.state_dict())
 
 
-def trained(name, cut, second_cut=0, *, micro_batches=1, optimizer="adamw", **wire):
+def trained(name, cut, second_cut=0, *, micro_batches=1, optimizer="adamw", clip=None, **wire):
     model, data, loss, start = prepared(name)
-    job = Job(model, loss, lambda lr: optimizer_factory(optimizer, lr), lambda _: data, micro_batches)
+    manner = Manner(clip=None if clip is None else Clip(clip, model.places))
+    made = partial(optimizer_factory, optimizer)
+    job = Job(model, loss, made, lambda _: data, micro_batches, manner=lambda _: manner)
     task = Task("c1", 1, cut or len(model), seed=5, lr=0.05, samples=4, second_cut=second_cut, **wire)
     result = run_both_sides(job, task, start)
     return model, {key: value.clone() for key, value in result.state.items()}, result
@@ -104,6 +107,21 @@ def test_every_pair_of_cuts_gives_the_bits_of_the_whole(name, micro_batches):
     assert allowed
     for pair in allowed:
         _, cut, result = trained(name, *pair, micro_batches=micro_batches)
+        assert not same(whole, cut), pair
+        assert result.loss == reference.loss
+
+
+@pytest.mark.parametrize(
+    ("name", "micro_batches"),
+    [("tied", 1), ("chain", 1), ("normed", 1), ("tied", 3), ("aside", 3), ("triple", 3), ("frozen", 2)],
+)
+def test_every_pair_of_cuts_clips_by_the_norm_of_the_whole(name, micro_batches):
+    how = {"micro_batches": micro_batches, "optimizer": "sgd"}
+    model, whole, reference = trained(name, 0, clip=0.05, **how)
+    _, plain, _ = trained(name, 0, **how)
+    assert same(whole, plain), "it is clipped at all"
+    for pair in pairs(model):
+        _, cut, result = trained(name, *pair, clip=0.05, **how)
         assert not same(whole, cut), pair
         assert result.loss == reference.loss
 

@@ -48,7 +48,7 @@ def evaluate(
                 "round": model.round,
                 "best": best,
                 "data": data or study.data.name,
-                "scores": found.whole.values if found.whole else {},
+                "scores": found.values,
                 "local_tests": {name: asdict(spread) for name, spread in found.spreads.items()},
             }
         )
@@ -61,7 +61,7 @@ def _show(model: "KeptModel", source: str, found: "Tested") -> None:
 
     more = ("Clients' mean", "Least", "Most") if found.spreads else ()
     table = results_table(("Score",), ("Test set", *more))
-    whole = found.whole.values if found.whole else {}
+    whole = found.values
     for name in dict.fromkeys((*whole, *found.spreads)):
         spread = found.spreads.get(name)
         over = [spread.mean, spread.least, spread.most] if spread else [None] * len(more)

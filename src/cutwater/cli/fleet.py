@@ -53,10 +53,12 @@ def fleet(
     from cutwater.flower import need_flower
 
     need_flower()
+    from cutwater.base.usercode import look_beside
     from cutwater.fleet.supernodes import LocalFleet
     from cutwater.plan.planners import planner as find_planner
 
     planners = planner or ["exact"]
+    look_beside(scenario.parent)
     for name in planners:
         find_planner(name)  # a fleet takes a while to start: what is wrong is said before
     if len(set(planners)) != len(planners):

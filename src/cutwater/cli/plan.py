@@ -31,7 +31,10 @@ def plan(
     *,
     planner: Annotated[
         str,
-        typer.Option(help="exact, alternating, fedavg, splitfed, splitfed-best, greedy, random, exhaustive."),
+        typer.Option(
+            help="exact, alternating, fedavg, splitfed, splitfed-best, greedy, random, exhaustive, or your "
+            "own as package.module:function."
+        ),
     ] = "exact",
     option: Annotated[
         list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")

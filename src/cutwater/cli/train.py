@@ -107,10 +107,12 @@ def load_study(
     path: Path, *, planner: str = "exact", options: dict[str, Any] | None = None, rounds: int | None = None
 ) -> "tuple[str, Study]":
     """A scenario's text and its study; an unknown planner is refused before anything is built."""
+    from cutwater.base.usercode import look_beside
     from cutwater.federate.from_scenario import study_of
     from cutwater.plan.planners import planner as find_planner
     from cutwater.scenario.file import load_scenario
 
+    look_beside(path.parent)
     find_planner(planner)
     scenario = load_scenario(path)
     with err.status("loading data, building and profiling the model"):
@@ -165,7 +167,7 @@ def _fedavg(study: "Study", rounds: int) -> _Rival:
 def _json(run: Path, study: "Study", result: "Summary", rival: _Rival) -> dict[str, Any]:
     return {
         "run": str(run),
-        "planner": study.planner,
+        "planner": study.planner_name,
         **result.to_json(),
         "fedavg": {
             "virtual_seconds": rival.seconds,
@@ -198,8 +200,8 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
     lines += score_lines(result)
     if result.loss is not None:
         lines.append(("training loss", f"{result.loss:.4g}"))
-    lines.append(("virtual time", f"{show_seconds(result.virtual_seconds)} by planner {study.planner}"))
-    if study.planner != "fedavg":
+    lines.append(("virtual time", f"{show_seconds(result.virtual_seconds)} by planner {study.planner_name}"))
+    if study.planner_name != "fedavg":
         lines.append(("FedAvg's clock", _rival_line(result, rival)))
     if result.plan_error is not None:
         lines.append(("plan against truth", plan_error_text(result.plan_error)))

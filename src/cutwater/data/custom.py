@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import CutwaterError, DataError
 from cutwater.base.usercode import find, told
 from cutwater.data.forms import Form, Taken
+from cutwater.data.loaders import is_loader, unpacked
 from cutwater.data.padding import Pad
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
@@ -56,6 +57,13 @@ class DatasetSamples:
     def varies(self) -> bool:
         """Whether mini-batches may differ in more than their number of samples."""
         return self._collate is not None
+
+    def like(self, dataset: Any, name: str) -> "DatasetSamples":
+        """Samples of another dataset, put together into mini-batches and handed on as these are."""
+        made = DatasetSamples(dataset, name, collate=self._collate, label=self.form.label)
+        if self.form.names is None or made.form.names is None:
+            return made
+        return made.taking(_same_names(self.form.names, made.form.names, name))
 
     def taking(self, names: Sequence[str]) -> "DatasetSamples":
         """The same with these inputs, in this order."""
@@ -141,23 +149,41 @@ def from_datasets(
     name: str = "own data",
     collate: Collate | str | None = None,
     labels: str | None = None,
+    longest: int | None = None,
     workers: int = 0,
 ) -> Data:
     """Data of the user's own training and test datasets; without the latter, nothing is scored.
+
+    Either may be a torch DataLoader: its dataset, collate function and workers are taken over, and its batch
+    size must be the session's.
 
     A sample is ``(input, …, label)``, or a dict of values by name, as Hugging Face has them: the model gets
     by name what its forward takes, and the loss the labels, which are called ``labels`` or ``label`` unless
     ``labels`` says otherwise. ``collate`` makes a mini-batch of a list of samples: a function, its name as
     ``package.module:function``, or ``"pad"`` (:class:`cutwater.Pad`) for samples of different lengths.
-    ``workers`` are processes that read mini-batches ahead; what is drawn in them follows from the run's seed,
-    however many they are. ``classes`` is counted from the labels if it is not given; labels that are not
-    whole numbers (of a regression, say) have no classes.
+    Over a network nothing comes that is larger than was said before: no mini-batch is longer than the longest
+    of the samples, which are looked at once, or than ``longest``, which saves that and lets devices have
+    longer ones of their own. ``workers`` are processes that read mini-batches ahead; what is drawn in them
+    follows from the run's seed, however many they are. ``classes`` is counted from the labels if it is not
+    given; labels that are not whole numbers (of a regression, say) have no classes.
     """
     given = [(train, "train"), *([] if test is None else [(test, "test")])]
+    loaded = [(unpacked(part, f"{name} ({which})"), f"{name} ({which})") for part, which in given]
     joined = find_collate(collate)
     if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 1024:
         raise DataError(f"workers is {workers!r}, but must be a whole number from 0 to 1024")
-    sets = [DatasetSamples(part, f"{name} ({which})", collate=joined, label=labels) for part, which in given]
+    if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
+        raise DataError(f"longest is {longest!r}, but must be a whole number of at least 1")
+    collates = [joined or one.collate for one, _ in loaded]
+    if longest is not None and collates[0] is None:
+        raise DataError(
+            f"longest is {longest}, but without a collate function all samples have one size: set collate to "
+            "'pad' or a function, or leave longest out"
+        )
+    sets = [
+        DatasetSamples(one.dataset, called, collate=collate_, label=labels)
+        for (one, called), collate_ in zip(loaded, collates, strict=True)
+    ]
     for samples in sets:
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
@@ -174,11 +200,32 @@ def from_datasets(
         _count_classes(sets, classes, name),
         names=names,
         varies=sets[0].varies,
-        workers=workers,
+        longest=longest,
+        workers=workers or loaded[0][0].workers,
+        batch_size=loaded[0][0].batch_size,
     )
     if not data.takes(sets[-1].input):
         raise DataError(f"{name} has training samples of {inputs[0]} but test samples of {inputs[1]}")
     return data
+
+
+def as_data(given: Any) -> Data:
+    """What is given as data: Data as it is; datasets or loaders, (train, test) or a training set, made so."""
+    if isinstance(given, Data):
+        return given
+    if isinstance(given, tuple) and len(given) == 2:
+        return from_datasets(*given)
+    if is_loader(given) or _is_map_style(given):
+        return from_datasets(given)
+    raise DataError(
+        f"data is {type(given).__name__}, but must be what cutwater.from_datasets(train, test) makes, or a "
+        "dataset with len() and [index] or a DataLoader, alone or as (train, test)"
+    )
+
+
+def _is_map_style(given: Any) -> bool:
+    sized = hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    return sized and not isinstance(given, str | bytes | Mapping)
 
 
 def find_collate(collate: Collate | str | None) -> Collate | None:
@@ -199,7 +246,7 @@ def find_collate(collate: Collate | str | None) -> Collate | None:
 def _same_names(train: Sequence[str], test: Sequence[str], name: str) -> Sequence[str]:
     odd = next((key for key in train if key not in test), None)
     if odd is not None:
-        raise DataError(f"{name} has {odd!r} in its training samples, but not in its test samples")
+        raise DataError(f"{name} lacks {odd!r}, which training samples have: give all the same names")
     return train
 
 
@@ -224,7 +271,7 @@ def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[
         return from_datasets(*made, name=source, **settings)
     if isinstance(made, Mapping) and "train" in made:  # a DatasetDict
         return from_datasets(made["train"], made.get("test"), name=source, **settings)
-    if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, tuple | list):
+    if is_loader(made) or (_is_map_style(made) and not isinstance(made, tuple | list)):
         return from_datasets(made, name=source, **settings)
     raise DataError(
         f"{source} returned {type(made).__name__}, but must return (train, test) datasets, a training set "

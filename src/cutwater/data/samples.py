@@ -96,8 +96,12 @@ class Data:
     """What the model calls the inputs of a mini-batch, in their order; None where they go by their place."""
     varies: bool = False
     """Whether mini-batches may differ in their samples' sizes, because a collate function makes them."""
+    longest: int | None = None
+    """The largest that such a size may become; None if no mini-batch is larger than the largest sample."""
     workers: int = 0
     """Processes that read mini-batches ahead."""
+    batch_size: int | None = None
+    """What a loader that it was made of has; None if a session may have any."""
 
     def __post_init__(self) -> None:
         for part, samples in (("training", self.train), ("test", self.test)):

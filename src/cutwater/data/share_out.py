@@ -10,18 +10,19 @@
 A partition is a pure function of its arguments: the same in every process, on every machine.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from cutwater.base.errors import DataError, suggest
+from cutwater.base.errors import CutwaterError, DataError, suggest
 from cutwater.base.seeded import stream
 from cutwater.base.speech import by_file
+from cutwater.base.usercode import told
 from cutwater.data.partition import Partition
-from cutwater.data.samples import Indices
+from cutwater.data.samples import Data, Indices
 
 PAPER_SIZES = (361, 3578)
 """The smallest and the largest client of the paper (Sec. VI)."""
@@ -86,6 +87,42 @@ def partition(
     order = _METHODS[method](_Task(available, labels, sizes, seed, alpha, shards, method))
     kept = local_test if local_test is not None else _PAPER_LOCAL_TEST if method == "paper" else 0.0
     return Partition(method, tuple(clients), order.astype(np.int32), np.cumsum(sizes), kept, seed)
+
+
+Share = Callable[[Data, Mapping[str, int]], Mapping[str, Any]]
+"""A partition of one's own: of the data and each client's number of samples, the positions of each."""
+
+
+def share_by(
+    function: Share, data: Data, samples: Mapping[str, int], *, local_test: float, seed: int
+) -> Partition:
+    """The partition that a function of the user's own makes; what it draws follows from the seed."""
+    from cutwater.model.randomness import drawn_from
+
+    try:
+        with drawn_from(seed, "partition"):
+            found = function(data, dict(samples))
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's function does
+        raise DataError(f"partition {_called(function)} failed ({told(error)}): {_TAKES}") from error
+    if not isinstance(found, Mapping):
+        raise DataError(f"partition {_called(function)} returned {type(found).__name__}: {_TAKES}")
+    if found.keys() == samples.keys():
+        found = {client: found[client] for client in samples}
+    made = Partition.of(found, local_test=local_test, seed=seed)
+    made.check_fits(list(samples), list(samples.values()), len(data.train))
+    return made
+
+
+_TAKES = (
+    "it takes the data and a dict of each client's number of samples, and returns a dict of the positions in "
+    "the training set that each client holds"
+)
+
+
+def _called(function: object) -> str:
+    return repr(getattr(function, "__qualname__", function))
 
 
 def _sizes(

@@ -21,10 +21,10 @@ from cutwater.data.download import Say, quiet
 from cutwater.data.samples import ArraySamples, Batch, Data, input_text
 from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was
-from cutwater.execute.workers import one_thread
 from cutwater.federate.from_scenario import data_settings, study_of
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested
+from cutwater.model.precision import one_thread
 from cutwater.model.randomness import RandomStream
 from cutwater.profile.walk import call
 from cutwater.runs import layout
@@ -65,18 +65,22 @@ def other_data(folder: str | os.PathLike[str], source: str, say: Say = quiet) ->
 
 
 def evaluate(study: Study, weights: Mapping[str, Tensor], *, data: Data | None = None) -> Tested:
-    """Scores of a model: on the test set and on what clients hold back, or on the test set of other data."""
+    """Scores of a model: on the test set and on what clients hold back, or on the test set of other data.
+
+    An evaluation of one's own, which has its own data, is there unless other data is asked for.
+    """
     check_fits(study, weights)
     batches = study.test() if data is None else TestBatches(data, study.train.device)
     if data is not None:
         data.check_fits(study.data.input, study.data.classes)
-    if not len(batches):
+    if not len(batches) and (data is not None or study.evaluate is None):
         raise DataError(
             f"{(data or study.data).name!r} has no test set to evaluate on: name data that has one"
         )
     with left_as_it_was(study):
-        scores = LocalTrainer(study.job(), batches).evaluate(weights)
-    return Tested.of(study, scores) if data is None else Tested(Scored.of(scores, study.metrics))
+        scores = LocalTrainer(study.job(), batches).evaluate(weights) if len(batches) else []
+        own = study.own_scores(weights) if data is None else None
+    return Tested.of(study, scores, own) if data is None else Tested(Scored.of(scores, study.metrics))
 
 
 def predict(

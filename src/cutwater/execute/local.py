@@ -10,11 +10,12 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.data.samples import Batch
-from cutwater.execute.workers import Workers, blamed_on, one_thread
+from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
+from cutwater.model.precision import one_thread
 from cutwater.runs.folder import begin
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Job, Result, State, Task, run_both_sides

@@ -38,17 +38,6 @@ _TRIES = 3
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Within, torch uses one thread, which makes results independent of the number of cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def blamed_on(task: Task | None) -> Iterator[None]:
     """Within, whatever a user's model, loss or data raises becomes one sentence that says where it was."""
     try:

@@ -47,7 +47,7 @@ def digests(study: "Study") -> dict[str, str]:
         train.pop("horizon")
     train["loss"] = study.train.loss or "cross_entropy"  # which it is, `loss` below says
     # None of these changes what a round computes.
-    for name in ("rounds", "evaluate_every", "metrics", "keep_best", "patience"):
+    for name in ("rounds", "evaluate_every", "metrics", "evaluate", "keep_best", "patience"):
         del train[name]
     # Of a trace it matters what it says, not where it is.
     trace, usual = study.truth.trace, asdict(JudgeSettings())
@@ -68,7 +68,7 @@ def digests(study: "Study") -> dict[str, str]:
     held = study.partition
     parts = {
         **{f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()},
-        "planner": [study.planner, dict(study.planner_options)],
+        "planner": [described(study.planner), dict(study.planner_options)],
         "fleet": {name: list(map(str, column)) for name, column in fleet.items() if name not in FEW},
         **{name: {str(k): sorted(some) for k, some in getattr(study.fleet, name).items()} for name in SETS},
         **({"who keeps labels": study.fleet.labels} if study.fleet.labels else {}),

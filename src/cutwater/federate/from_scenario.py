@@ -39,6 +39,7 @@ def _study_of(
     from cutwater.federate.conditions import check_trace
     from cutwater.federate.study import Study
     from cutwater.model import zoo
+    from cutwater.train.evaluation import find_evaluate
     from cutwater.train.lookup import check_loss_name, find_device, find_optimizer
     from cutwater.train.metrics import find_metrics
 
@@ -55,6 +56,7 @@ def _study_of(
     if train.loss is not None:
         check_loss_name(train.loss)
     find_metrics(train.metrics)
+    find_evaluate(train)
     conditions = condition_settings(scenario)
     if conditions.trace is not None:
         check_trace(conditions.trace, scenario.fleet.names)

@@ -19,7 +19,7 @@ from cutwater.federate.measured import Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, unplanned
 from cutwater.federate.study import Study
-from cutwater.federate.tested import Tested, best_so_far, out_of_patience
+from cutwater.federate.tested import Tested, best_so_far, check_evaluation, out_of_patience
 from cutwater.federate.told_scores import Best
 from cutwater.plan.fleet import Held
 from cutwater.plan.latency import Phases
@@ -102,6 +102,7 @@ def train(
     records = list[Record]()
     if stopped := out_of_patience(study, progress.best):
         return TrainedRun(progress, (), stopped)
+    check_evaluation(study, progress.weights)
     for round_ in rounds(
         study, executor, progress, study.train.rounds, skip_bad_updates=skip_bad_updates, clock=clock
     ):
@@ -174,7 +175,7 @@ def play_round(
     # A round is over when its aggregate is there: what is tested and written after that is no part of it.
     elapsed = executor.elapsed()
     tested = number % study.train.evaluate_every == 0 or number == last
-    scored = Tested.of(study, executor.evaluate(weights)) if tested else Tested()
+    scored = Tested.of(study, executor.evaluate(weights), study.own_scores(weights)) if tested else Tested()
     seen = ((study.client(name), update.condition) for name, update in collected.updates.items())
     after = Progress(
         round=number,
@@ -316,7 +317,7 @@ def _record(
         loss=_mean_loss(updates),
         test_loss=scored.whole.loss if scored.whole else None,
         accuracy=scored.whole.accuracy if scored.whole else None,
-        metrics=scored.whole.metrics if scored.whole else {},
+        metrics=scored.metrics,
         local_tests=scored.spreads,
         best=after.best,
         bytes_up=sum(update.bytes_up for update in updates),

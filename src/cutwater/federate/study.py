@@ -14,9 +14,12 @@ from torch import nn
 from cutwater.base.errors import RunError
 from cutwater.base.speech import by_file
 from cutwater.data.batches import batch_sizes, batches, check_session
+from cutwater.data.custom import as_data
+from cutwater.data.lengths import example_batches
 from cutwater.data.partition import Partition
 from cutwater.data.read_ahead import read_ahead
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
+from cutwater.data.share_out import METHODS, Share
 from cutwater.data.test_batches import TestBatches
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
@@ -29,7 +32,7 @@ from cutwater.model.randomness import derive_seed, drawn_from, draws
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.fastest import fastest
 from cutwater.plan.fleet import Client, Fleet, Held
-from cutwater.plan.planners import planner_for
+from cutwater.plan.planners import Planner, called, planner_for
 from cutwater.plan.problem import Band, Problem, Server
 from cutwater.plan.session import Session, Wires, part_sizes
 from cutwater.plan.value import Plan
@@ -38,6 +41,7 @@ from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
+from cutwater.train.evaluation import Evaluate, find_evaluate, own_scores
 from cutwater.train.lookup import (
     check_goal,
     check_loss_is_fixed,
@@ -74,12 +78,15 @@ class Study:
     loss: Loss
     aggregator: Aggregator = field(default_factory=WeightedAverage)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
-    planner: str = "exact"
+    planner: str | Planner = "exact"
+    """By name, or a function from a problem to a plan."""
     planner_options: Mapping[str, Any] = field(default_factory=dict)
     wires: Wires = field(default_factory=Wires)
     band: Band = field(default_factory=Band)
     metrics: tuple[Metric, ...] = ()
     """What the model is scored by, besides loss and accuracy."""
+    evaluate: Evaluate | None = None
+    """An evaluation of the user's own, besides: of the model, numbers by name."""
     scores_local_tests: bool = True
     """Whether the model is scored on what clients hold back, where they do."""
     source: str | None = None
@@ -89,34 +96,40 @@ class Study:
     def of(
         cls,
         model: nn.Module | Layered,
-        data: Data,
+        data: Data | Any,
         clients: Sequence[Client],
         server: Server,
         session: Session,
         *,
         train: TrainSettings | None = None,
-        share_out: DataSettings | Partition | None = None,
+        share_out: DataSettings | Partition | Mapping[str, Any] | Share | None = None,
         conditions: ConditionSettings | None = None,
         loss: Loss | None = None,
         aggregator: Aggregator | None = None,
         judge: JudgeSettings | None = None,
         profile: Profile | None = None,
-        planner: str = "exact",
+        planner: str | Planner = "exact",
         planner_options: Mapping[str, Any] | None = None,
         wires: Wires | None = None,
         band: Band | None = None,
         metrics: Mapping[str, Any] | None = None,
+        evaluate: Evaluate | None = None,
     ) -> "Study":
         """A study of a user's own model, data and loss.
 
-        ``share_out`` says how the data is spread over the clients (by default at random), or is a partition
-        of your own; ``metrics`` are functions of outputs and labels by name, or objects with ``update``,
-        ``compute`` and ``reset``, besides those that ``train`` names; ``aggregator`` is your own, if none of
-        those by name will do; ``judge`` says what an update may be before it counts; ``profile`` says what
-        each cut costs (by default counted exactly); ``wires`` how smashed data and gradients may cross a cut
-        (by default as they are); ``band`` which lines all clients share.
+        ``data`` is what :func:`cutwater.from_datasets` makes, or what it takes: a dataset or a DataLoader,
+        alone or as (train, test). ``share_out`` says how the data is spread over the clients (by default at
+        random), or is a partition of your own: a Partition, the positions of each client by name, or a
+        function that returns them, of the data and each client's number of samples. ``planner`` is a name or
+        a function from a Problem to a Plan; ``metrics`` are functions of outputs and labels by name, or
+        objects with ``update``, ``compute`` and ``reset``, besides those that ``train`` names; ``evaluate``
+        is a function of the model that returns numbers by name, which count as metrics do; ``aggregator`` is
+        your own, if none of those by name will do; ``judge`` says what an update may be before it counts;
+        ``profile`` says what each cut costs (by default counted exactly); ``wires`` how smashed data and
+        gradients may cross a cut (by default as they are); ``band`` which lines all clients share.
         """
-        train, share_out = train or TrainSettings(), share_out or DataSettings(partition="iid")
+        train, data = train or TrainSettings(), as_data(data)
+        _check_batch_size(data, session)
         planner_for(planner, planner_options or {})
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
@@ -126,13 +139,13 @@ class Study:
         partition = _partition(share_out, data, fleet, train.seed)
         trained = partition.train_sizes
         _check_sessions(fleet, trained, session)
-        _check_clipping(fleet, session, train)
         if loss is not None:
             check_loss_is_fixed(loss)
         elif train.loss is not None:
             check_loss_name(train.loss)
         find_optimizer(train)
         measured = placed(find_metrics(train.metrics, metrics), train.device)
+        own = find_evaluate(train, evaluate)
         chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
         module = model.module if isinstance(model, Layered) else model
         data = fitted(data, module)
@@ -142,7 +155,7 @@ class Study:
         wanted = loss if loss is not None else find_loss(train.loss, cut, data, device)
         check_loss_is_fixed(wanted)
         classes = try_loss(cut, data, wanted, device, measured)
-        check_goal(train, measured, data, classes)
+        check_goal(train, measured, data, classes, own=own is not None)
         cut.restart()  # from here on its buffers are known as they came
         study = cls(
             model=cut,
@@ -163,6 +176,7 @@ class Study:
             wires=wires or Wires(),
             band=band or Band(),
             metrics=measured,
+            evaluate=own,
         )
         if len(study.profile) != len(cut):
             raise RunError(
@@ -243,11 +257,15 @@ class Study:
 
     @cached_property
     def priced(self) -> Profile:
-        """The profile as these samples have it: where reading one draws, none comes twice alike."""
+        """The profile as these samples have it: where reading one draws, none comes twice alike.
+
+        Nor does one that is filled up to the longest of its mini-batch, which is another in every epoch.
+        """
         cuts, train = self.profile.cuts, self.data.train
         if isinstance(train, ArraySamples) or not any(cut.repeats for cut in cuts):
             return self.profile
-        if not draws(lambda: train.batch(np.zeros(1, dtype=np.int64))):
+        drawn = draws(lambda: train.batch(np.zeros(1, dtype=np.int64)))
+        if not drawn and len(self.example_batches) == 1:
             return self.profile
         return replace(self.profile, cuts=tuple(replace(cut, repeats=False) for cut in cuts))
 
@@ -322,6 +340,18 @@ class Study:
         held = self.partition if self.scores_local_tests else None
         return TestBatches(self.data, self.train.device, held)
 
+    @cached_property
+    def example_batches(self) -> tuple[Batch, ...]:
+        """Mini-batches that show what may cross a cut: the largest first, then smaller where sizes vary."""
+        with drawn_from(0, "two samples"):
+            return example_batches(self.data, self.train.device)
+
+    def own_scores(self, weights: State) -> dict[str, float] | None:
+        """What an evaluation of the user's own says of the model; None where there is none."""
+        if self.evaluate is None:
+            return None
+        return own_scores(self.evaluate, self.model, weights, [metric.name for metric in self.metrics])
+
     def two_samples(self) -> Batch:
         """Two samples, for whoever looks at what a model makes of them."""
         return two_samples(self.data, torch.device(self.train.device))
@@ -337,7 +367,7 @@ class Study:
                 f"{kept:,} of {held:,} samples are held back by the clients for local tests; "
                 f"{by_file('local_test = 0 in [data]', 'DataSettings(local_test=0)')} trains on them, too"
             )
-        if self.data.test is None:
+        if self.data.test is None and self.evaluate is None:
             found.append(f"{self.data.name!r} has no test set: the model is not scored")
         return tuple(found)
 
@@ -349,7 +379,12 @@ class Study:
         """The digest of each part that the results follow from, by name, to tell where two studies differ."""
         return dict(self._fingerprints)
 
-    def with_planner(self, planner: str, **options: Any) -> "Study":
+    @property
+    def planner_name(self) -> str:
+        """What its planner is called."""
+        return called(self.planner)
+
+    def with_planner(self, planner: str | Planner, **options: Any) -> "Study":
         """The same study under another planner."""
         return replace(self, planner=planner, planner_options=options)
 
@@ -372,12 +407,32 @@ class Study:
         return Conditions.of(self.conditions, self.train.seed)
 
 
-def _partition(share_out: DataSettings | Partition, data: Data, fleet: Fleet, seed: int) -> Partition:
+def _partition(share_out: Any, data: Data, fleet: Fleet, seed: int) -> Partition:
     names, sizes = list(fleet.names), [int(count) for count in fleet.samples]
+    if share_out is None or callable(share_out):
+        share_out = DataSettings(partition=share_out or "iid")
     if isinstance(share_out, DataSettings):
         return share_out.share_out(data, names, sizes, seed)
-    share_out.check_fits(names, sizes, len(data.train))
-    return share_out
+    made = Partition.of(share_out) if isinstance(share_out, Mapping) else share_out
+    if not isinstance(made, Partition):
+        hint = f"DataSettings(partition={made!r})" if made in METHODS else "DataSettings(partition=...)"
+        raise RunError(
+            f"share_out is {made!r}, but must be {hint}, a Partition, the positions of each client by name, "
+            "or a function of the data and each client's number of samples that returns them"
+        )
+    made.check_fits(names, sizes, len(data.train))
+    return made
+
+
+def _check_batch_size(data: Data, session: Session) -> None:
+    """A loader's mini-batches are the session's, or somebody would be surprised."""
+    if data.batch_size is not None and data.batch_size != session.batch_size:
+        raise RunError(
+            f"the DataLoader of {data.name!r} has batch_size {data.batch_size}, but the session "
+            f"{session.batch_size}: set batch_size = {data.batch_size} "
+            + by_file("in [session]", "of Session")
+            + ", or give the loader's dataset"
+        )
 
 
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
@@ -389,17 +444,6 @@ def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) 
             client=client.name,
             epochs=mine.epochs,
             steps=mine.steps,
-        )
-
-
-def _check_clipping(fleet: Fleet, session: Session, train: TrainSettings) -> None:
-    """A sum from the last layer to the first would cross a second cut once more than a mini-batch does."""
-    keeps = next((one.name for one in fleet if session.of(one).labels == "stay"), None)
-    if train.clip_norm is not None and keeps is not None:
-        raise RunError(
-            f"clip_norm is {train.clip_norm}, but labels stay with client {keeps!r}, whose layers are in "
-            "three parts, and gradients are clipped by their norm across one cut only: use clip_value, or "
-            "let labels go"
         )
 
 

@@ -75,7 +75,7 @@ def verify(
     patient = _patient(study)
     ways = {
         REFERENCE: fedavg_without_limits(patient),
-        f"{study.planner} plan": patient,
+        f"{study.planner_name} plan": patient,
         RANDOM: patient.with_planner("random", seed=seed),
     }
     pairs = {name: (way, trainer) for name, way in ways.items()}

@@ -123,7 +123,10 @@ def _ticket(order: wire.Order) -> Ticket | None:
 
 def own_batches(loader: str, study: Study, task: Task) -> Iterable[Batch]:
     """Mini-batches of the node's own samples, drawn as they would be from the scenario's."""
-    samples = DatasetSamples(_load(loader, task.client), loader)
+    known, given = study.data.train, _load(loader, task.client)
+    samples = (
+        known.like(given, loader) if isinstance(known, DatasetSamples) else DatasetSamples(given, loader)
+    )
     if len(samples) != task.samples:
         raise DataError(
             f"{loader} returned {len(samples)} samples for client {task.client!r}, but the scenario "

@@ -8,7 +8,7 @@ from cutwater.base.errors import EngineError
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.serve.admission import Admission
-from cutwater.serve.device import expectation
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Trained
 from cutwater.serve.open_session import close_session, open_session
 from cutwater.serve.sessions import Halves, Tickets

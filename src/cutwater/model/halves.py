@@ -107,6 +107,10 @@ class Ends(_Several):
         kept = {name for target in (*head.targets, *tail.targets) for name in _names_under(self, target)}
         borrowed = (*head.borrowed, *tail.borrowed)
         self.lent = frozenset(n for t in borrowed for n in _names_under(self, t) if n not in kept)
+        first = {id(parameter) for parameter in head.parameters()}
+        named = self.named_parameters()
+        self.of_tail = frozenset(name for name, parameter in named if id(parameter) not in first)
+        """Parameters of the tail alone; what it shares with the head is the head's."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The layers before the first cut."""

@@ -1,7 +1,7 @@
-"""The precision that layers compute in, where it is not that of their weights."""
+"""What the bits of layers depend on besides their inputs: the precision, and torch's threads."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -18,3 +18,14 @@ def autocast(name: str | None, tensors: Iterable[object] = ()) -> AbstractContex
         return nullcontext()
     device = next((one.device.type for one in tensors if isinstance(one, Tensor)), "cpu")
     return torch.autocast(device, dtype=_TYPES[name])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, torch uses one thread, which makes results independent of the number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.base.errors import PlanError, suggest
+from cutwater.base.errors import CutwaterError, PlanError, suggest
+from cutwater.base.usercode import find, told, where
 from cutwater.plan.alternating import alternating
 from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_best
 from cutwater.plan.exact import certified_bound, exact
@@ -56,17 +57,34 @@ def planners() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*_PLANNERS, *installed]))
 
 
-def planner(name: str) -> Planner:
-    """A planner by name."""
+def planner(name: str | Planner) -> Planner:
+    """A planner by name, of your own as ``package.module:function``, or as it is given."""
+    if callable(name):
+        return name
+    if not isinstance(name, str):
+        raise PlanError(f"planner is {name!r}, but must be a name or a function of a Problem")
     if name in _PLANNERS:
         return _PLANNERS[name]
+    if ":" in name:
+        return find(name, "planner", PlanError)
     for point in entry_points(group=_GROUP, name=name):
         found: Planner = point.load()
         return found
-    raise PlanError(f"there is no planner {name!r}: {suggest(name, planners())}")
+    raise PlanError(
+        f"there is no planner {name!r}: {suggest(name, planners())}; your own is package.module:function"
+    )
 
 
-def solve(problem: Problem, /, planner: str = "exact", **options: Any) -> Plan:
+def called(planner: str | Planner) -> str:
+    """What a planner is called in sentences and records.
+
+    >>> called("exact"), called(exact)
+    ('exact', 'exact')
+    """
+    return planner if isinstance(planner, str) else getattr(planner, "__name__", type(planner).__name__)
+
+
+def solve(problem: Problem, /, planner: str | Planner = "exact", **options: Any) -> Plan:
     """Plan a round, with a lower bound that holds for every plan of the problem.
 
     >>> from cutwater.plan.planners import solve
@@ -76,29 +94,43 @@ def solve(problem: Problem, /, planner: str = "exact", **options: Any) -> Plan:
     return solve_by(problem, planner, options)
 
 
-def solve_by(problem: Problem, name: str, options: Mapping[str, Any]) -> Plan:
+def solve_by(problem: Problem, name: str | Planner, options: Mapping[str, Any]) -> Plan:
     """The same with options as they were read from a file or a command line, whatever their names."""
     return certify(problem, run(problem, name, **options))
 
 
-def run(problem: Problem, name: str, /, **options: Any) -> Plan:
+def run(problem: Problem, name: str | Planner, /, **options: Any) -> Plan:
     """Only the planner itself, as it is timed; its plan may come without a lower bound."""
     chosen = planner_for(name, options)
     if name == "exact" or not problem.band.shared:
-        plan = chosen(problem, **options)
+        plan = _planned(chosen, name, problem, options)
     else:
         # Nobody else plans rates: all clients have an equal part of a shared link, or all that they can use.
         rates = fair_rates(problem)
-        plan = chosen(problem.at_rates(*rates), **options)
+        plan = _planned(chosen, name, problem.at_rates(*rates), options)
     if not isinstance(plan, Plan):
         raise PlanError(
-            f"planner {name!r} returned {type(plan).__name__}, but must return a Plan, as "
+            f"planner {called(name)!r} returned {type(plan).__name__}, but must return a Plan, as "
             "cutwater.plan.value.assemble makes it"
         )
     if name == "exact":
         return plan
     plan = replace(plan, outcome=_with_ignored(problem, plan))
     return replace(plan, problem=problem, rates=rates, lower_bound=0.0) if problem.band.shared else plan
+
+
+def _planned(chosen: Planner, name: str | Planner, problem: Problem, options: Mapping[str, Any]) -> Any:
+    try:
+        return chosen(problem, **options)
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's function does
+        if where(error) is None:
+            raise
+        raise PlanError(
+            f"planner {called(name)!r} failed ({told(error)}): it takes a Problem and returns a Plan, as "
+            "cutwater.plan.value.assemble makes it"
+        ) from error
 
 
 def _with_ignored(problem: Problem, plan: Plan) -> str:
@@ -113,20 +145,23 @@ def _with_ignored(problem: Problem, plan: Plan) -> str:
     return f"{plan.outcome}; {ignored}" if plan.outcome else ignored
 
 
-def planner_for(name: str, options: Mapping[str, Any]) -> Planner:
+def planner_for(name: str | Planner, options: Mapping[str, Any]) -> Planner:
     """A planner by name; an option that it does not name is refused.
 
     Its first parameter is the problem and no option.
     """
     chosen = planner(name)
-    first, *rest = signature(chosen).parameters.values()
+    parameters = list(signature(chosen).parameters.values())
+    if not parameters:
+        raise PlanError(f"planner {called(name)!r} takes nothing, but must be a function of a Problem")
+    first, *rest = parameters
     known = [parameter.name for parameter in rest if parameter.kind in _BY_NAME]
     takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in rest)
     for option in options:
         if option in known or (takes_any and option != first.name):
             continue
         hint = suggest(option, known) if known else "it takes none"
-        raise PlanError(f"planner {name!r} has no option {option!r}: {hint}")
+        raise PlanError(f"planner {called(name)!r} has no option {option!r}: {hint}")
     return chosen
 
 

@@ -16,13 +16,13 @@ from cutwater.data.samples import Data
 from cutwater.data.sources import MNIST_MIRRORS
 from cutwater.execute.local import LocalTrainer, Tick, sensible_workers
 from cutwater.execute.local import run as run_locally
-from cutwater.execute.workers import one_thread
 from cutwater.federate.clock import clock_only
 from cutwater.federate.record import Record
 from cutwater.federate.selection import select
 from cutwater.federate.study import Study
 from cutwater.federate.verify import Check, verify
 from cutwater.model import zoo
+from cutwater.model.precision import one_thread
 from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session

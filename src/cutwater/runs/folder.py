@@ -322,7 +322,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, engine: str
     info = Info(
         fingerprint=study.fingerprint(),
         parts=study.fingerprints(),
-        planner=study.planner,
+        planner=study.planner_name,
         planner_options=dict(study.planner_options),
         model=study.profile.model,
         data=study.data.name,

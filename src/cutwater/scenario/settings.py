@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
-from cutwater.base.errors import RunError, ScenarioError
+from cutwater.base.errors import DataError, RunError, ScenarioError
 from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole, quote
 from cutwater.base.schema import Told, called, check, described
 from cutwater.base.usercode import find, told
 from cutwater.data.download import Say, quiet
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data
-from cutwater.data.share_out import METHODS, partition
+from cutwater.data.share_out import METHODS, partition, share_by
 from cutwater.data.sources import MNIST_MIRRORS, SOURCES, load
 from cutwater.scenario.goal import Goal, GoalText
 
@@ -48,10 +48,11 @@ class DataSettings:
         "datasets) or a training set alone; a sample is (input, …, label), or a dict with `labels`",
     ] = "digits"
     partition: Annotated[
-        str,
-        Choice(METHODS),
+        str | Callable[..., Any],
+        Choice(METHODS, own=True, code=True),
         "`paper` (each class spread evenly, a quarter held back for local tests), `iid`, `dirichlet` (skewed "
-        "mixes of classes) or `shards` (a few runs of sorted samples each)",
+        "mixes of classes), `shards` (a few runs of sorted samples each), or your own as "
+        "`package.module:function`: of the data and each client's number of samples, the positions of each",
     ] = "paper"
     folder: Annotated[
         str | None,
@@ -94,6 +95,12 @@ class DataSettings:
     labels: Annotated[
         str | None, Text(), "what the labels are called in samples that are dicts; `labels` or `label`"
     ] = None
+    longest: Annotated[
+        int | None,
+        Whole(1),
+        "with `collate`: the largest that a size which varies may become, over a network; if not given, that "
+        "of the largest sample, for which all are looked at once",
+    ] = None
     workers: Annotated[
         int,
         Whole(0, 1024),
@@ -105,7 +112,8 @@ class DataSettings:
 
     def load(self, say: Say = quiet) -> Data:
         """The source's samples; ``say`` is told what takes long."""
-        given = {"collate": self.collate, "labels": self.labels, "workers": self.workers}
+        names = ("collate", "labels", "longest", "workers")
+        given = {name: getattr(self, name) for name in names}
         return load(
             self.source,
             folder=self.folder,
@@ -122,6 +130,8 @@ class DataSettings:
 
         ``seed`` is that of the run, for where ``[data]`` has none of its own.
         """
+        if callable(self.partition) or ":" in self.partition:
+            return self._own_partition(data, clients, samples, seed if self.seed is None else self.seed)
         return partition(
             len(data.train),
             data.train.labels,
@@ -134,6 +144,14 @@ class DataSettings:
             shards=self.shards,
             seed=seed if self.seed is None else self.seed,
         )
+
+    def _own_partition(
+        self, data: Data, clients: Sequence[str], samples: Sequence[int] | None, seed: int
+    ) -> Partition:
+        named = self.partition
+        function = named if callable(named) else find(named, "partition", DataError)
+        counts = dict(zip(clients, [0] * len(clients) if samples is None else samples, strict=True))
+        return share_by(function, data, counts, local_test=self.local_test or 0.0, seed=seed)
 
 
 SELECTIONS = ("random", "fastest")
@@ -204,8 +222,8 @@ class TrainSettings:
     clip_norm: Annotated[
         float | None,
         Number(above=0),
-        "the gradients of a mini-batch are scaled down to this norm, that of all of them on both sides of a "
-        "cut together; it costs no message and means the same at every cut",
+        "the gradients of a mini-batch are scaled down to this norm, that of all of them on all "
+        "sides of the cuts together; it costs no message and means the same at every cut, and pair of cuts",
     ] = None
     clip_value: Annotated[
         float | None,
@@ -250,7 +268,7 @@ class TrainSettings:
         "the part of `clients_per_round` that is selected in addition; the first to finish count",
     ] = 0.0
     evaluate_every: Annotated[
-        int, Whole(1), "the test set is evaluated after every so many rounds, and after the last"
+        int, Whole(1), "the model is evaluated after every so many rounds, and after the last"
     ] = 1
     metrics: Annotated[
         tuple[str, ...],
@@ -260,6 +278,12 @@ class TrainSettings:
         "`package.module:Class` with `update`, `compute` and `reset`",
         Told("`[]`"),
     ] = ()
+    evaluate: Annotated[
+        str | None,
+        Text(),
+        "an evaluation of your own besides, as `package.module:function`: it gets the model of a round that "
+        "is evaluated and returns numbers by name, such as `{'f1': 0.9}`, which count as metrics do",
+    ] = None
     keep_best: Annotated[
         str | None,
         GoalText(),
@@ -304,6 +328,11 @@ class TrainSettings:
         if callable(self.loss):
             raise ScenarioError(
                 f"{where} loss is {self.loss!r}, but must be a name: give the function to Study.of(loss=...)"
+            )
+        if callable(self.evaluate):
+            raise ScenarioError(
+                f"{where} evaluate is {self.evaluate!r}, but must be a name: give the function to "
+                "Study.of(evaluate=...)"
             )
         if isinstance(given, Mapping) or (isinstance(held, list | tuple) and any(map(callable, held))):
             raise ScenarioError(

@@ -1,28 +1,22 @@
 """One session at a device: phase 3 against a server across the stream, with the time that it takes."""
 
-import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
 
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.data.lengths import check_sizes
 from cutwater.data.samples import Batch
 from cutwater.execute.emulate import EmulatedDevice, LinkWay, Meter
 from cutwater.federate.study import Study
-from cutwater.model.layers import Layered
-from cutwater.model.precision import autocast
-from cutwater.model.randomness import RandomStream
+from cutwater.serve.expectations import expectation
 from cutwater.stream.client import StreamClient, StreamReply
-from cutwater.stream.expectation import Expectation
 from cutwater.stream.messages import WAITED
 from cutwater.stream.middle import MiddleClient
 from cutwater.stream.overlap import no_delay
-from cutwater.stream.tensors import TensorSpec
 from cutwater.stream.ticket import Ticket
-from cutwater.train.session import State, Steps, Task, coders, run_session
+from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
 from cutwater.train.three_parts import Back, MiddleStages
 
@@ -66,7 +60,11 @@ class _Middle(MiddleStages):
     def backward(self, part: Part, back: Back) -> Back:
         """The gradients of that up, those of the smashed data down."""
         reply = self._there_and_back(part, back)
-        return Back(reply.gradients, reply.unused)
+        return Back(reply.gradients, reply.unused, reply.norm)
+
+    def clip(self, norm: float) -> None:
+        """With the next part, or at the end."""
+        self.stream.clip(norm)
 
     def _there_and_back(self, part: Part, given: Tensors | Back) -> StreamReply:
         self.stream.put(part, given)
@@ -161,7 +159,7 @@ def run_at_device(
         needed = "needs no ticket for the stream, but has one" if whole else "needs a ticket for the stream"
         raise EngineError(f"the order for cut {task.cut} {needed}: do server and node run the same release?")
     meter.micro_batches = job.micro_batches
-    timed = meter.timed(batches)
+    timed = meter.timed(batches if ticket is None else _within(study, task, batches))
     if ticket is None:
         steps = run_session(job, task, None, timed, watch=meter.watch, begin=meter.begin)
     else:
@@ -169,6 +167,13 @@ def run_at_device(
     meter.carry("model_upload", up, up=True)
     meter.seconds["session"] += meter.clock() - began
     return steps
+
+
+def _within(study: Study, task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The mini-batches of a session, none of which is larger than the server was told."""
+    for batch in batches:
+        check_sizes(batch, study.example_batches, study.data, task.client)
+        yield batch
 
 
 def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch], meter: Meter) -> Steps:
@@ -187,52 +192,6 @@ def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch
     meter.seconds["client_forward"] += stream.coding["up"]
     meter.seconds["client_backward"] += stream.coding["down"]
     return steps
-
-
-def expectation(study: Study, task: Task) -> Expectation:
-    """What crosses the cut, or both cuts, in this session, found out by both ends on their own."""
-    (smashed, needed), (output, wanted), labels = _example(study.model, study, task.cut, task.second_cut)
-    like = Expectation.like(
-        smashed,
-        labels,
-        batches=study.batch_sizes(task.client),
-        classes=None if labels.is_floating_point() else study.data.classes,
-        micro_batches=study.session.micro_batches,
-        overlapped=task.schedule == "overlapped",
-    )
-    gradients = tuple(spec for spec, needs in zip(like.smashed, needed, strict=True) if needs)
-    up, down = coders(task)
-    like = replace(like, gradients=gradients, up=up, down=down, once=task.rows_once)
-    if not task.second_cut:
-        return like
-    specs = [
-        TensorSpec(f"output.{place}", tensor.dtype, tuple(tensor.shape[1:]))
-        for place, tensor in enumerate(output)
-    ]
-    back = tuple(spec for spec, needs in zip(specs, wanted, strict=True) if needs)
-    return replace(like, labels=None, output=tuple(specs), output_gradients=back)
-
-
-_Crossing = tuple[Tensors, tuple[bool, ...]]
-"""Tensors that cross a cut, without their numbers, and which of them need gradients."""
-
-
-@lru_cache(maxsize=128)
-def _example(model: Layered, study: Study, cut: int, second_cut: int) -> tuple[_Crossing, _Crossing, Tensor]:
-    """Smashed data, what the server's layers make of it (with a second cut), and labels of two samples."""
-    inputs, labels = study.two_samples()
-    client, server = model.split(cut, second_cut)
-    # Copies, because even a trial run moves running statistics.
-    with RandomStream(0, 0), autocast(study.session.autocast, inputs):
-        given = copy.deepcopy(client).train()(*inputs)
-        output = copy.deepcopy(server).train()(given) if second_cut else ()
-    return _crossing(given), _crossing(output), labels.to("meta")
-
-
-def _crossing(value: Any) -> _Crossing:
-    tensors = value if isinstance(value, tuple) else (value,)
-    needed = tuple(tensor.requires_grad for tensor in tensors)
-    return tuple(tensor.detach().to("meta") for tensor in tensors), needed
 
 
 def emulated(study: Study, task: Task) -> EmulatedDevice:

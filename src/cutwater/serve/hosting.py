@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -29,7 +29,7 @@ from cutwater.stream.messages import NORM
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, Snapshot, StepResult
 from cutwater.train.kept_side import read_side, write_side
 from cutwater.train.session import Job, State, Task
-from cutwater.train.step import Part, ServerSide, Tensors, Watch
+from cutwater.train.step import AtServer, Part, ServerSide, Tensors, Watch
 from cutwater.train.three_parts import Back, MiddleSide
 
 _LEAST = 1.0
@@ -238,7 +238,7 @@ class Hosting:
         try:
             if first is not None and record.failure is None:
                 await first.updated()
-            elif isinstance(side, ServerSide) and record.failure is None:
+            elif side is not None and record.failure is None:
                 await self._clip_last(training, side, record.norm)
         finally:
             delivery = self._end(training)
@@ -258,7 +258,7 @@ class Hosting:
             rates=record.rates,
         )
 
-    async def _clip_last(self, training: _Training, side: ServerSide, norm: float | None) -> None:
+    async def _clip_last(self, training: _Training, side: AtServer, norm: float | None) -> None:
         """The update of the last mini-batch, where it waits for the norm that the session's end tells."""
         if norm is not None:
             await training.lane.run(partial(side.clip, norm), 1.0)
@@ -311,6 +311,8 @@ class Hosting:
         side = training.side or self._furnish(training)
         assert isinstance(side, MiddleSide), "labels stay in this session"
         training.stages.clear()
+        if part.norm is not None:
+            side.clip(part.norm)
         output = side.forward(part, self._moved(smashed))
         self._book(training, flops, began)
         return StepResult(tuple(tensor.detach() for tensor in output), measures=dict(training.stages))
@@ -320,9 +322,12 @@ class Hosting:
         began, side = time.monotonic(), training.side
         assert isinstance(side, MiddleSide), "a part comes back after it went forward"
         training.stages.clear()
-        reply = side.backward(part, Back(self._moved(back.gradients), back.unused))
+        reply = side.backward(part, replace(back, gradients=self._moved(back.gradients)))
         self._book(training, flops, began)
-        return StepResult(reply.gradients, measures=dict(training.stages), unused=reply.unused)
+        measures = dict(training.stages)
+        if reply.norm is not None:
+            measures[NORM] = reply.norm
+        return StepResult(reply.gradients, measures=measures, unused=reply.unused)
 
     def _moved(self, tensors: Tensors) -> Tensors:
         return tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in tensors)

@@ -8,7 +8,8 @@ from cutwater.base.errors import EngineError
 from cutwater.execute.emulate import Meter
 from cutwater.federate.study import Study
 from cutwater.model.halves import join_states
-from cutwater.serve.device import expectation, run_at_device
+from cutwater.serve.device import run_at_device
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.open_session import close_session, open_session
 from cutwater.stream.server import StreamServer

@@ -21,7 +21,7 @@ from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.schema import read
 from cutwater.federate.study import Study
-from cutwater.serve.device import expectation
+from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
 from cutwater.serve.tensor_files import read_tensors, write_tensors
 from cutwater.serve.told import record_to_json, trained_to_json

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.stream.exchange import Arrival, Exchange, InTurn
-from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import NORM, UNUSED, Packer
+from cutwater.stream.messages import NORM, UNUSED, Message, Packer
 from cutwater.stream.overlap import Delay, Overlapped, no_delay
 from cutwater.stream.refusal import invalid
 from cutwater.stream.session_connections import SessionConnections
@@ -129,7 +129,7 @@ class StreamClient(ServerStages):
             FrameKind.PART,
             part.number,
             self._going(part.number, smashed, (labels,)),
-            self._norm if planned.part.number == self._normed else None,
+            self._said(planned, smashed),
             rows=planned.rows,
         )
         self._exchange.put(packed, planned.rows)
@@ -192,6 +192,11 @@ class StreamClient(ServerStages):
             )
         return planned
 
+    def _said(self, planned: Planned, tensors: Tensors) -> dict[str, float]:
+        """What a part tells besides its tensors."""
+        said = said_sizes(self._expect.up, self._expect.going_up(planned), tensors)
+        return {**said, **self._norm} if planned.number == self._normed else said
+
     def _going(self, number: int, smashed: Tensors, labels: Tensors = ()) -> Tensors:
         """What goes up of a part's smashed data, and of labels where they go: all, or what is new."""
         if not self._expect.once:
@@ -209,11 +214,11 @@ class StreamClient(ServerStages):
         self.coding["up"] += time.monotonic() - began
         return coded
 
-    def _decoded(self, planned: Planned, coded: Tensors) -> Tensors:
+    def _decoded(self, planned: Planned, message: Message) -> Tensors:
         if self._expect.down.plain:
-            return coded
+            return message.tensors
         began = time.monotonic()
-        gradients = self._expect.came_down(planned, coded)
+        gradients = self._expect.came_down(planned, message.tensors, message.scalars)
         self.coding["down"] += time.monotonic() - began
         return gradients
 
@@ -229,7 +234,7 @@ class StreamClient(ServerStages):
         loss = message.scalars.pop("loss", None)
         if loss is None:
             raise invalid(f"the reply to part {number} has no loss")
-        gradients = self._decoded(sent.planned, message.tensors)
+        gradients = self._decoded(sent.planned, message)
         unused, norm = range(len(gradients)), message.scalars.pop(NORM, 0.0)
         here = sent.device.type == "cpu"
         return StreamReply(

@@ -1,6 +1,6 @@
 """What a plan lets cross the cut of one session: the one thing both ends check everything against."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from torch import Tensor
 from cutwater.base.errors import EngineError
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.heads import Outline
+from cutwater.stream.refusal import invalid
 from cutwater.stream.tensors import Form, TensorHead, TensorSpec
 from cutwater.train.rows import NUMBER
 from cutwater.train.step import Part, Tensors, parts_of
@@ -212,16 +213,57 @@ class Expectation:
             gates[FrameKind.OUTPUT] = Gate(tuple(spec.form(rows, self.down) for spec in self.output))
         return gates
 
-    def came_up(self, planned: Planned, coded: Tensors) -> Tensors:
-        """What the server trains on, from what arrived: smashed data, or the gradients of its output."""
-        specs = self.output_gradients if planned.back else self.smashed
-        return _decoded(self.up, planned.number, planned.rows, coded, specs)
+    def going_up(self, planned: Planned) -> tuple[TensorSpec, ...]:
+        """What a codec may take of a part: smashed data, or the gradients of the server's output."""
+        return self.output_gradients if planned.back else self.smashed
 
-    def came_down(self, planned: Planned, coded: Tensors) -> Tensors:
-        """What the client goes on with, from what arrived: gradients, or what its tail takes."""
-        specs = self.gradients if planned.completes else self.output
-        return _decoded(self.down, planned.number, planned.rows, coded, specs)
+    def going_down(self, planned: Planned) -> tuple[TensorSpec, ...]:
+        """The same of its answer: gradients, or what the client's tail takes."""
+        return self.gradients if planned.completes else self.output
+
+    def came_up(self, planned: Planned, coded: Tensors, said: Mapping[str, float] | None = None) -> Tensors:
+        """What the server trains on, from what arrived, with the sizes that were said where they vary."""
+        return _decoded(self.up, planned, coded, self.going_up(planned), said or {})
+
+    def came_down(self, planned: Planned, coded: Tensors, said: Mapping[str, float] | None = None) -> Tensors:
+        """What the client goes on with, in the same way."""
+        return _decoded(self.down, planned, coded, self.going_down(planned), said or {})
 
 
-def _decoded(coder: Coder, number: int, rows: int, coded: Tensors, specs: Sequence[TensorSpec]) -> Tensors:
-    return coded if coder.plain else coder.decode(number, coded, [spec.like(rows) for spec in specs])
+SIZE = "size_"
+"""Before the place of a tensor and that of a dimension: how large this is, where that varies and is coded."""
+
+
+def said_sizes(coder: Coder, specs: Sequence[TensorSpec], tensors: Tensors) -> dict[str, float]:
+    """The sizes that bytes of a codec do not tell, where they vary."""
+    if coder.plain:
+        return {}
+    pairs = enumerate(zip(specs, tensors, strict=True))
+    return {
+        f"{SIZE}{place}_{at}": float(tensor.shape[1 + at])
+        for place, (spec, tensor) in pairs
+        for at in spec.varies
+    }
+
+
+def _shape(place: int, spec: TensorSpec, said: Mapping[str, float]) -> tuple[int, ...]:
+    """The shape of a sample, within what the plan allows."""
+    shape = list(spec.shape)
+    for at in spec.varies:
+        size = said.get(f"{SIZE}{place}_{at}", 0.0)
+        if not (size.is_integer() and 1 <= size <= spec.shape[at]):
+            raise invalid(
+                f"tensor {spec.name!r} is said to have a size of {size:g} in dimension {1 + at}, but the "
+                f"plan allows 1 to {spec.shape[at]}"
+            )
+        shape[at] = int(size)
+    return tuple(shape)
+
+
+def _decoded(
+    coder: Coder, planned: Planned, coded: Tensors, specs: Sequence[TensorSpec], said: Mapping[str, float]
+) -> Tensors:
+    if coder.plain:
+        return coded
+    like = [spec.like(planned.rows, _shape(place, spec, said)) for place, spec in enumerate(specs)]
+    return coder.decode(planned.number, coded, like)

@@ -32,7 +32,8 @@ UNUSED = "unused_"
 """A reply has a number of this name and place for a gradient that is zero because nothing depends on it."""
 NORM = "norm"
 """Where gradients are clipped by their norm: a reply to the last part of a mini-batch says what the server's
-come to, and the next part, or the end of the session, what all do."""
+come to, and the next part, or the end of the session, what all do. Where labels stay, the way back of such a
+part says what the tail's come to."""
 WAITED = "waited_seconds"
 """A reply of a window says how long its part and itself waited for others at the server."""
 

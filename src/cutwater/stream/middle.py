@@ -8,7 +8,7 @@ numbered, resent and counted as in :mod:`cutwater.stream.client`.
 from cutwater.base.errors import EngineError
 from cutwater.stream.client import Sent, StreamClient, StreamReply
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import UNUSED
+from cutwater.stream.messages import NORM, UNUSED
 from cutwater.train.step import Part, Tensors
 from cutwater.train.three_parts import Back, MiddleStages
 
@@ -25,7 +25,7 @@ class MiddleClient(StreamClient, MiddleStages):
         """The gradients of that up, those of the smashed data down."""
         self.put(part, back)
         reply = self.take()
-        return Back(reply.gradients, reply.unused)
+        return Back(reply.gradients, reply.unused, reply.norm)
 
     def put(self, part: Part, given: Tensors | Back) -> None:
         """What goes up for a part: smashed data or, on its way back, gradients."""
@@ -39,7 +39,9 @@ class MiddleClient(StreamClient, MiddleStages):
         unused = given.unused if isinstance(given, Back) else ()
         device = tensors[0].device if tensors else self._device
         coded = (self._encoded if back else self._going)(planned.number, tensors)
-        scalars = {f"{UNUSED}{place}": 1.0 for place in unused}
+        scalars = {f"{UNUSED}{place}": 1.0 for place in unused} | self._said(planned, tensors)
+        if isinstance(given, Back) and given.norm is not None:
+            scalars[NORM] = given.norm
         packed = self._packer.pack(planned.kind, planned.number, coded, scalars, rows=planned.rows)
         self._exchange.put(packed, planned.rows)
         self.carrying, self._device = packed.outline.tensor_bytes, device
@@ -55,7 +57,7 @@ class MiddleClient(StreamClient, MiddleStages):
         self._done += 1
         self._rows.arrived()
         message = arrival.message
-        came = self._decoded(sent.planned, message.tensors)
+        came = self._decoded(sent.planned, message)
         came = came if sent.device.type == "cpu" else tuple(tensor.to(sent.device) for tensor in came)
         if forward:
             wanted = self._expect.output_gradients
@@ -66,6 +68,7 @@ class MiddleClient(StreamClient, MiddleStages):
             unused=tuple(unused),
             gradients=came,
             loss=0.0,
+            norm=message.scalars.pop(NORM, 0.0),
             measures=message.scalars,
             began=arrival.began,
             came=arrival.came,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import CutwaterError
-from cutwater.stream.expectation import Expectation, Planned
+from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import NORM, UNUSED, WAITED, Message, Packed, Packer
 from cutwater.stream.refusal import RefusedError, Status, invalid
@@ -80,7 +80,7 @@ class OnePart:
             # Handed on in order: the next is decoded when this one is on its way to be trained.
             async with self._decoding:
                 coming = planned if numbers is None else planned._replace(rows=self._lacking(numbers))
-                tensors = await self._decoded(coming, tuple(tensors))
+                tensors = await self._decoded(coming, tuple(tensors), message.scalars)
         if numbers is not None:
             tensors, labels = self._whole(numbers, tensors, labels)
         for place in () if planned.back else self._needing:
@@ -97,14 +97,14 @@ class OnePart:
     async def _train(
         self, planned: Planned, tensors: Tensors, labels: Tensor | None, scalars: Mapping[str, float]
     ) -> StepResult:
-        if labels is not None:
-            said = scalars.get(NORM)
-            part = planned.part if said is None else replace(planned.part, norm=said)
-            return await self._trainer.step(self._session, part, tensors, labels)
+        said = scalars.get(NORM)
         if not planned.back:
-            return await self._trainer.forward(self._session, planned.part, tensors)
+            part = planned.part if said is None else replace(planned.part, norm=said)
+            if labels is not None:
+                return await self._trainer.step(self._session, part, tensors, labels)
+            return await self._trainer.forward(self._session, part, tensors)
         unused = tuple(place for place in range(len(tensors)) if scalars.get(f"{UNUSED}{place}"))
-        back = Back(tensors, unused)
+        back = Back(tensors, unused, said)
         return await self._trainer.backward(self._session, planned.part, back, planned.rows)
 
     def _lacking(self, numbers: Tensor) -> int:
@@ -130,9 +130,9 @@ class OnePart:
         """What the rows take that are kept, because they come once."""
         return 0 if self._rows is None else self._rows.bytes
 
-    async def _decoded(self, planned: Planned, coded: Tensors) -> list[Tensor]:
+    async def _decoded(self, planned: Planned, coded: Tensors, said: Mapping[str, float]) -> list[Tensor]:
         try:
-            return list(await asyncio.to_thread(self._expect.came_up, planned, coded))
+            return list(await asyncio.to_thread(self._expect.came_up, planned, coded, said))
         except CutwaterError as error:
             raise invalid(str(error)) from error
 
@@ -146,6 +146,7 @@ class OnePart:
         scalars = {
             **result.measures,
             **unused,
+            **said_sizes(self._expect.down, self._expect.going_down(planned), result.gradients),
             **self._waits,
             **({"loss": result.loss} if planned.back is None else {}),
             "server_seconds": seconds,

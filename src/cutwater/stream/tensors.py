@@ -57,6 +57,8 @@ class TensorSpec:
     """Of one sample."""
     values: tuple[int, int] | None = None
     """Smallest and largest value, if not a floating-point tensor: (0, classes - 1) for labels."""
+    varies: tuple[int, ...] = ()
+    """Dimensions of a sample whose sizes may be smaller: ``shape`` is the largest."""
 
     def __post_init__(self) -> None:
         if self.dtype is torch.bool:
@@ -74,18 +76,20 @@ class TensorSpec:
     def form(self, rows: int, coder: Coder | None = None, *, fewer: bool = False) -> "Form":
         """As what it travels in a message of so many samples, or of fewer or none of them."""
         if coder is None or not coder.takes(self.like(rows)):
-            return Form(self.name, self.dtype, (rows, *self.shape), self.values, fewer=fewer)
+            varies = tuple(1 + dimension for dimension in self.varies)
+            return Form(self.name, self.dtype, (rows, *self.shape), self.values, fewer=fewer, varies=varies)
         size = coder.codec.size(self.shape).bits(rows) // 8
         if not 0 < size < 2**32:
             raise EngineError(
                 f"tensor {self.name!r} of {rows} samples takes {size} bytes by codec {coder.codec.name!r}, "
                 f"but 1 to {2**32 - 1} can be sent: use another codec, or more micro_batches"
             )
-        return Form(self.name, torch.uint8, (size,), None, coder.codec.name, coder.codec.at_most, fewer)
+        at_most = coder.codec.at_most or bool(self.varies)
+        return Form(self.name, torch.uint8, (size,), None, coder.codec.name, at_most, fewer)
 
-    def like(self, rows: int) -> Tensor:
-        """A tensor of this type and shape without any memory."""
-        return torch.empty((rows, *self.shape), dtype=self.dtype, device="meta")
+    def like(self, rows: int, shape: tuple[int, ...] | None = None) -> Tensor:
+        """A tensor of this type and shape, or a smaller one, without any memory."""
+        return torch.empty((rows, *(shape or self.shape)), dtype=self.dtype, device="meta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ class Form(NamedTuple):
     """Whether fewer bytes may come."""
     fewer: bool = False
     """Whether fewer samples may come, or none: those that are new."""
+    varies: tuple[int, ...] = ()
+    """Dimensions whose sizes may be smaller."""
 
     def check(self, head: TensorHead) -> None:
         """Refuse a tensor that is not of this form."""
@@ -123,16 +129,26 @@ class Form(NamedTuple):
             raise invalid(f"tensor {self.name!r} is of type {head.dtype}, but the plan says {self.dtype}")
         if self.codec:
             self._check_bytes(head.shape)
-        elif len(head.shape) != len(self.shape) or head.shape[1:] != self.shape[1:]:
+        elif not self._has_sizes(head.shape):
+            most = [f"1 to {size}" if at in self.varies else str(size) for at, size in enumerate(self.shape)]
             raise invalid(
                 f"tensor {self.name!r} has shape {head.shape}, but the plan says (samples, "
-                f"{', '.join(map(str, self.shape[1:]))})"
+                f"{', '.join(most[1:])})"
             )
-        elif head.shape != self.shape and not (self.fewer and head.shape[0] < self.shape[0]):
+        elif head.shape[0] != self.shape[0] and not (self.fewer and head.shape[0] < self.shape[0]):
             raise invalid(
                 f"tensor {self.name!r} has {head.shape[0]} samples, but this part of the mini-batch has "
                 f"{self.shape[0]}, the same for all tensors"
             )
+
+    def _has_sizes(self, shape: tuple[int, ...]) -> bool:
+        """Whether samples are as they must be, or smaller where they may be."""
+        if shape[1:] == self.shape[1:]:
+            return len(shape) == len(self.shape)
+        if not self.varies or len(shape) != len(self.shape):
+            return False
+        pairs = list(enumerate(zip(shape, self.shape, strict=True)))[1:]
+        return all(1 <= one <= most if at in self.varies else one == most for at, (one, most) in pairs)
 
     def _check_bytes(self, shape: tuple[int, ...]) -> None:
         (most,) = self.shape

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.layers import fill_buffer
-from cutwater.train.step import ServerSide, Side
+from cutwater.train.step import AtServer, Side
 
 _HALF, _GRADIENT, _OPTIMIZER = "half/", "gradient/", "optimizer/"
 _BETWEEN = "\x1f"
@@ -45,12 +45,12 @@ def read_side(side: Side, tensors: Mapping[str, Tensor], plain: Mapping[str, Any
             fill_buffer(side.half, name, tensors[_HALF + name])
     _read_optimizer(side, learning, tensors, plain["optimizer"])
     side.step_of_rates = plain["step"]
-    if isinstance(side, ServerSide):
+    if isinstance(side, AtServer):
         side.least = plain["least"]
 
 
 def _least(side: Side) -> float | None:
-    return side.least if isinstance(side, ServerSide) else None
+    return side.least if isinstance(side, AtServer) else None
 
 
 def _write_optimizer(

@@ -16,6 +16,7 @@ from cutwater.base.usercode import find, told
 from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import drawn_from
+from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
 from cutwater.train.metrics import Measuring, Metric
 from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
@@ -207,15 +208,20 @@ def try_metrics(metrics: Sequence[Metric], output: Any, labels: torch.Tensor) ->
     measuring.end()
 
 
-def check_goal(train: TrainSettings, metrics: Sequence[Metric], data: Data, classes: bool) -> None:
-    """Refuse metrics that there will be none of: what is asked for by name, and what models are kept by."""
+def check_goal(
+    train: TrainSettings, metrics: Sequence[Metric], data: Data, classes: bool, *, own: bool = False
+) -> None:
+    """Refuse metrics that there will be none of: what is asked for by name, and what models are kept by.
+
+    What an evaluation of one's own tells besides is known when it is tried (:mod:`.evaluation`).
+    """
     goal = train.goal
     if "accuracy" in train.metrics and not classes:
         raise RunError(
             "metrics has 'accuracy', but the labels are not classes of the model's output: leave it out, or "
             "use mae or rmse"
         )
-    if goal is None:
+    if goal is None or (own and goal.metric not in TAKEN):
         return
     if data.test is None:
         raise RunError(
@@ -226,5 +232,5 @@ def check_goal(train: TrainSettings, metrics: Sequence[Metric], data: Data, clas
     if goal.metric not in known:
         raise RunError(
             f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
-            f"{suggest(goal.metric, known)}; others are named by metrics"
+            f"{suggest(goal.metric, known)}; others are named by metrics, or returned by evaluate"
         )

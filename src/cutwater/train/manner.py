@@ -4,11 +4,12 @@ The global norm needs the gradients of both sides, and costs no message. Squared
 added up from the last layer to the first, in double precision. The server sends the sum of its layers with
 the gradients; the client goes on adding its own, which makes the same sum, bit for bit, as where all layers
 are at one place; and what it comes to goes up with the next smashed data, or with the session's end, before
-which the server updates nothing.
+which the server updates nothing. Where the model's tail is at the client, too, the sum begins there, and goes
+up with the gradients of what the tail was given.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,8 @@ Rates = Callable[[int], float]
 """The factor of the learning rate in a step of the session, counted from 0."""
 _LITTLE = 1e-6
 """Added to the norm before it divides, as torch does."""
+Named = Iterable[tuple[str, nn.Parameter]]
+"""Parameters with their names."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,10 @@ class Clip:
     places: Mapping[str, int]
     """The place of every parameter among all of the model's, by layers and within them."""
 
-    def add(self, before: float, half: nn.Module) -> float:
-        """The sum of squares of a half's gradients, added to that of the layers behind it."""
+    def add(self, before: float, named: Named) -> float:
+        """The sum of squares of these parameters' gradients, added to that of the layers behind them."""
         total = before
-        for tensor in reversed(self._gradients(half)):
+        for tensor in reversed(self._gradients(named)):
             norm = float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
             total += norm * norm
         if not math.isfinite(total):
@@ -43,16 +46,16 @@ class Clip:
             )
         return total
 
-    def apply(self, total: float, half: nn.Module) -> None:
-        """Scale a half's gradients down, given the sum of squares of all."""
+    def apply(self, total: float, named: Named) -> None:
+        """Scale the gradients of these parameters down, given the sum of squares of all."""
         factor = self.most / (math.sqrt(total) + _LITTLE)
         if factor < 1.0:
-            for tensor in self._gradients(half):
+            for tensor in self._gradients(named):
                 tensor.mul_(factor)
 
-    def _gradients(self, half: nn.Module) -> list[Tensor]:
-        named = [(self.places[name], one.grad) for name, one in half.named_parameters()]
-        found = sorted(((place, grad) for place, grad in named if grad is not None), key=lambda one: one[0])
+    def _gradients(self, named: Named) -> list[Tensor]:
+        placed = [(self.places[name], one.grad) for name, one in named]
+        found = sorted(((place, grad) for place, grad in placed if grad is not None), key=lambda one: one[0])
         return [grad for _, grad in found]
 
 

@@ -138,11 +138,11 @@ class Side:
 
     def _norm(self, before: float = 0.0) -> float:
         """The sum of squares of this side's gradients, added to that of the layers behind it."""
-        return 0.0 if self.manner.clip is None else self.manner.clip.add(before, self.half)
+        return 0.0 if self.manner.clip is None else self.manner.clip.add(before, self.half.named_parameters())
 
     def _update(self, norm: float = 0.0) -> None:
         if self.manner.clip is not None:
-            self.manner.clip.apply(norm, self.half)
+            self.manner.clip.apply(norm, self.half.named_parameters())
         if self._rated is not None:
             self._rated.next_step()
         if self.optimizer is not None:
@@ -185,6 +185,7 @@ class ClientSide(Side):
         with self.watch("client_backward"):
             kept = [t for t in self._kept.popleft() if t.requires_grad]
             used = [place for place in range(len(kept)) if place not in unused]
+            check_like(gradients, kept)
             roots = [*((kept[place], gradients[place]) for place in used), *more]
             if roots:
                 torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
@@ -218,7 +219,39 @@ class ClientSide(Side):
         return float(value.detach())
 
 
-class ServerSide(Side, ServerStages):
+class AtServer(Side):
+    """Layers of one client in a session, at the server; their update may wait for the norm of gradients."""
+
+    least: float | None = None
+    """What an update that waits for the norm of all gradients knows: that of the layers from here on."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an update waits for the norm of the client's gradients."""
+        return self.least is not None
+
+    def check_told(self) -> None:
+        """Refuse to begin a mini-batch before the one before is over."""
+        if self.waiting:
+            raise RunError("a mini-batch was begun before the norm of the gradients of the last was told")
+
+    def clip(self, norm: float) -> None:
+        """The update, which waited for the norm of the client's gradients."""
+        if self.least is None or norm < self.least:
+            raise RunError(
+                f"{norm} was told as the sum of squares of all gradients, but the server's alone make "
+                f"{self.least}"
+            )
+        self.least = None
+        self.update(norm)
+
+    def update(self, norm: float = 0.0) -> None:
+        """The rest of the server's backward stage, due before the next mini-batch."""
+        with self.watch("server_backward"):
+            self._update(norm)
+
+
+class ServerSide(AtServer, ServerStages):
     """w^S of one client in a session, at the server."""
 
     def __init__(
@@ -233,8 +266,6 @@ class ServerSide(Side, ServerStages):
         super().__init__(half, optimizer, seed, watch, manner)
         self.loss = loss
         self._replies: deque[Reply] = deque()
-        self.least: float | None = None
-        """What an update that waits for the norm of all gradients knows of it: that of the server's."""
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
         """Stages 3 and 4: forward (eq. (6)), backward, and the update after the last part (eq. (7))."""
@@ -250,8 +281,7 @@ class ServerSide(Side, ServerStages):
         self, part: Part, smashed: Tensors, labels: Tensor, backward: Backward = backward_in_one_go
     ) -> Reply:
         """Stages 3 and 4 up to the update; ``backward`` may leave out what the reply does not need."""
-        if self.least is not None:
-            raise RunError("a mini-batch was begun before the norm of the gradients of the last was told")
+        self.check_told()
         wanted = [tensor for tensor in smashed if tensor.requires_grad]
         with self.watch("server_forward"):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
@@ -265,25 +295,12 @@ class ServerSide(Side, ServerStages):
         self.least = norm if part.last and self.manner.clip is not None else None
         return Reply(tuple(map(gradient_of, wanted)), float(value.detach()), unused, norm)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether an update waits for the norm of the client's gradients."""
-        return self.least is not None
 
-    def clip(self, norm: float) -> None:
-        """The update, which waited for the norm of the client's gradients."""
-        if self.least is None or norm < self.least:
-            raise RunError(
-                f"{norm} was told as the sum of squares of all gradients, but the server's alone make "
-                f"{self.least}"
-            )
-        self.least = None
-        self.update(norm)
-
-    def update(self, norm: float = 0.0) -> None:
-        """The rest of stage 4, due before the next mini-batch."""
-        with self.watch("server_backward"):
-            self._update(norm)
+def check_like(gradients: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Refuse gradients that are not those of these tensors: sizes that vary are known only now."""
+    shapes, wanted = [tuple(one.shape) for one in gradients], [tuple(one.shape) for one in tensors]
+    if shapes != wanted:
+        raise RunError(f"gradients of shapes {shapes} came for tensors of shapes {wanted}")
 
 
 def train_step(

@@ -6,8 +6,11 @@ output up, (7) middle backward and update, (8) the gradients of the smashed data
 the update of head and tail. Parts go in turn. What goes up or down has the number 2·part on the way forward
 and 2·part + 1 on the way back.
 
-The gradients of the tail's weights wait for those of the head, and both are added up in one backward pass: a
-weight that head and tail share gets, part by part, the sum that it has in the whole model, to the last bit.
+Where head and tail share a weight, its gradient of the tail waits for that of the head, and both are added up
+in one backward pass: it gets, part by part, the sum that it has in the whole model, to the last bit. Where
+gradients are clipped by their norm, a weight that is shared counts with the head; the sum of squares begins
+with the tail's own and goes up at (6), the server adds its layers' and sends it down at (8), and what all
+come to goes up with the next smashed data (:mod:`cutwater.train.manner`).
 """
 
 from collections import deque
@@ -19,8 +22,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from cutwater.base.errors import RunError
 from cutwater.model.halves import Ends
-from cutwater.train.step import ClientSide, Loss, Part, Piece, Side, Tensors, gradient_of
+from cutwater.train.step import AtServer, ClientSide, Loss, Part, Piece, Tensors, check_like, gradient_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Back:
     gradients: Tensors
     unused: tuple[int, ...] = ()
     """Which of them are zero because the loss does not depend on the tensor at all."""
+    norm: float | None = None
+    """Of a mini-batch's last part, where gradients are clipped by it: the sum of squares of those of the
+    layers behind."""
 
 
 class MiddleStages(Protocol):
@@ -40,6 +47,9 @@ class MiddleStages(Protocol):
 
     def backward(self, part: Part, back: Back) -> Back:
         """The gradients of the smashed data, from those of what the server's layers gave out."""
+
+    def clip(self, norm: float) -> None:
+        """Take the sum of squares of all gradients of the mini-batch, of all three parts, and update."""
 
 
 def leg(part: Part, *, back: bool) -> int:
@@ -57,8 +67,18 @@ class EndsSide(ClientSide):
     half: Ends
 
     @cached_property
-    def _learning(self) -> list[Tensor]:
-        return [parameter for parameter in self.half.parameters() if parameter.requires_grad]
+    def _learning(self) -> dict[str, Tensor]:
+        return {name: one for name, one in self.half.named_parameters() if one.requires_grad}
+
+    def _norm(self, before: float = 0.0) -> float:
+        """That of the head, added to that of what is behind it, of which the tail's own is a part."""
+        return self._norm_of(before, tail=False)
+
+    def _norm_of(self, before: float, *, tail: bool) -> float:
+        if self.manner.clip is None:
+            return 0.0
+        named = self.half.named_parameters()
+        return self.manner.clip.add(before, [one for one in named if (one[0] in self.half.of_tail) == tail])
 
     def exchange(self, server: MiddleStages, parts: Sequence[Piece], loss: Loss) -> list[float]:
         """All stages of these parts, one after the other; their losses."""
@@ -68,27 +88,40 @@ class EndsSide(ClientSide):
             back, learned, value = self.tail(part, output, labels, loss)
             del output
             reply = server.backward(part, back)
-            self.backward(reply.gradients, reply.unused, last=part.last, more=learned)
+            before = reply.norm or 0.0
+            norm = self.backward(reply.gradients, reply.unused, last=part.last, more=learned, norm=before)
+            if part.last and self.manner.clip is not None:
+                server.clip(norm)
             losses.append(value)
         return losses
 
     def tail(
         self, part: Part, output: Tensors, labels: Tensor, loss: Loss
     ) -> tuple[Back, list[tuple[Tensor, Tensor]], float]:
-        """Stage 5: what goes up, the gradients of the tail's own weights, and the loss of the part."""
+        """Stage 5: what goes up, gradients of weights that the head has, too, and the loss of the part."""
         with self.watch("tail_forward"):
             given = one_or_all(tuple(tensor.clone() for tensor in output))
             value, counted = self._loss(part, loss, labels, given, last=self.half.tail)
         with self.watch("tail_backward"):
             wanted = [tensor for tensor in output if tensor.requires_grad]
-            found = torch.autograd.grad(counted, [*wanted, *self._learning], allow_unused=True)
-            back = _back(wanted, found[: len(wanted)])
-        pairs = zip(self._learning, found[len(wanted) :], strict=True)
-        learned = [(weight, gradient) for weight, gradient in pairs if gradient is not None]
-        return back, learned, float(value.detach())
+            found = torch.autograd.grad(counted, [*wanted, *self._learning.values()], allow_unused=True)
+            shared = self._learn(found[len(wanted) :])
+            due = part.last and self.manner.clip is not None
+            norm = self._norm_of(0.0, tail=True) if due else None
+        return _back(wanted, found[: len(wanted)], norm), shared, float(value.detach())
+
+    def _learn(self, found: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
+        """Add gradients to those of the tail's own weights; the others wait for the head's."""
+        own, shared = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
+        for (name, weight), gradient in zip(self._learning.items(), found, strict=True):
+            if gradient is not None:
+                (own if name in self.half.of_tail else shared).append((weight, gradient))
+        if own:
+            torch.autograd.backward([weight for weight, _ in own], [gradient for _, gradient in own])
+        return shared
 
 
-class MiddleSide(Side, MiddleStages):
+class MiddleSide(AtServer, MiddleStages):
     """The server's layers of one client in a session."""
 
     @cached_property
@@ -98,6 +131,7 @@ class MiddleSide(Side, MiddleStages):
 
     def forward(self, part: Part, smashed: Tensors) -> Tensors:
         """Stage 3: the output, cut loose from the server's own graph."""
+        self.check_told()
         with self.watch("server_forward"):
             # A copy, as a layer that works in place may touch neither a leaf nor what the client keeps.
             output = self._run(part.number, one_or_all(tuple(tensor.clone() for tensor in smashed)))
@@ -106,23 +140,31 @@ class MiddleSide(Side, MiddleStages):
         return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in made)
 
     def backward(self, part: Part, back: Back) -> Back:
-        """Stage 7, with the update after the last part."""
+        """Stage 7, with the update after the last part, unless that waits for the norm of all gradients."""
+        due = part.last and self.manner.clip is not None
+        if (back.norm is not None) != due or (back.norm or 0.0) < 0:
+            raise RunError(
+                f"{back.norm} was told as the sum of squares of the tail's gradients, but "
+                + ("0 or more is due" if due else "none is due here")
+            )
         with self.watch("server_backward"):
             wanted, made = self._kept.popleft()
             learning = [tensor for tensor in made if tensor.requires_grad]
+            check_like(back.gradients, learning)
             used = [place for place in range(len(learning)) if place not in back.unused]
             if used:
                 roots = [learning[place] for place in used], [back.gradients[place] for place in used]
                 torch.autograd.backward(*roots)
-            if part.last:
+            if part.last and not due:
                 self._update()
-        return _back(wanted, [tensor.grad for tensor in wanted])
+            self.least = self._norm(back.norm or 0.0) if due else None
+        return _back(wanted, [tensor.grad for tensor in wanted], self.least)
 
 
-def _back(wanted: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Back:
+def _back(wanted: Sequence[Tensor], gradients: Sequence[Tensor | None], norm: float | None) -> Back:
     unused = tuple(place for place, gradient in enumerate(gradients) if gradient is None)
     pairs = zip(wanted, gradients, strict=True)
-    return Back(tuple(gradient_of(t) if g is None else g for t, g in pairs), unused)
+    return Back(tuple(gradient_of(t) if g is None else g for t, g in pairs), unused, norm)
 
 
 def one_or_all(tensors: Tensors) -> Any:

@@ -142,8 +142,12 @@ class MiddleInProcess(MiddleStages):
         number = leg(part, back=True)
         gradients, size = self._coders[0].across(number, back.gradients)
         self.up += size
-        reply = self.middle.backward(part, Back(gradients, back.unused))
-        return Back(self._down(number, reply.gradients), reply.unused)
+        reply = self.middle.backward(part, replace(back, gradients=gradients))
+        return replace(reply, gradients=self._down(number, reply.gradients))
+
+    def clip(self, norm: float) -> None:
+        """One number, which is no tensor."""
+        self.middle.clip(norm)
 
     def _down(self, number: int, tensors: Tensors) -> Tensors:
         arrived, size = self._coders[1].across(number, tensors)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutwater.execute.workers import one_thread
+from cutwater.model.precision import one_thread
 from cutwater.profile.count import PAPER_KAPPA, load_model
 from cutwater.profile.measure import WARM_UP, measure
 from cutwater.report.figures import PHASE_COLOURS
