@@ -19,12 +19,16 @@ SMASHED = (8_000, 400)
 PROFILE = make_profile([1_000, 100_000, 10**12], [1e5, 1e6, 4e6], [*SMASHED, 80])
 
 
-def plan_of(rates, steps=300):
+HEAVY = replace(make_profile([1_000, 15_000_000, 10**12], [1e5, 1e6, 4e6], [*SMASHED, 80]), optimizer="adam")
+"""The same with a second layer that, with what Adam keeps of it, takes longer to send than it would save."""
+
+
+def plan_of(rates, steps=300, profile=PROFILE):
     fleet = [
         Client(name=name, compute=1e8, up=rate, down=rate, samples=BATCH, steps=steps)
         for name, rate in rates.items()
     ]
-    return solve(Problem(PROFILE, fleet, Server(1e10), Session(steps=1, batch_size=BATCH)))
+    return solve(Problem(profile, fleet, Server(1e10), Session(steps=1, batch_size=BATCH)))
 
 
 class Moving(Simulated):
@@ -165,6 +169,13 @@ def test_nobody_moves_whose_link_was_not_seen():
 def test_nobody_moves_where_it_would_not_pay():
     _, simulated, _ = ends(QUICK, "c", Pace(up=1.5, down=1.5))
     assert not simulated.moved
+
+
+def test_nobody_moves_whose_layers_would_take_longer_than_they_save():
+    plan = plan_of({"a": 1.0e6, "b": 1.2e6, "c": 4e6}, profile=HEAVY)
+    end, simulated, oracle = ends(plan, "a", TEN)
+    assert not simulated.moved
+    assert end <= 1.1 * oracle
 
 
 def test_one_that_cannot_move_is_not_asked_again():

@@ -28,8 +28,14 @@ def small_cnn(seed=0):
     )
 
 
-def job_of(optimizer, options, *, micro_batches=1, clip=None, rates=None):
-    model = cutwater.layered(small_cnn(), (torch.zeros(2, 1, 5, 5),))
+def bare_ends(seed=0):
+    """Four layers, of which the first and the last have nothing to train."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(25, 6), nn.Linear(6, 3), nn.Tanh())
+
+
+def job_of(optimizer, options, *, micro_batches=1, clip=None, rates=None, make=small_cnn):
+    model = cutwater.layered(make(), (torch.zeros(2, 1, 5, 5),))
     generator = torch.Generator().manual_seed(3)
     batches = [
         ((torch.randn(ROWS, 1, 5, 5, generator=generator),), torch.arange(ROWS) % 3) for _ in range(STEPS)
@@ -90,10 +96,10 @@ class MovingServer(MovingStages):
         return None if given is not None else crossed
 
 
-def trained(job, cut, moves=()):
+def trained(job, cut, moves=(), make=small_cnn):
     """The joined weights of a session, which moves."""
     task = Task("k", 1, cut, seed=7, lr=0.05, samples=ROWS)
-    job.model.module.load_state_dict(small_cnn().state_dict())
+    job.model.module.load_state_dict(make().state_dict())
     whole = cut == len(job.model)
     server = None if whole else MovingServer(job, task, moves)
     steps = run_session(job, task, server, job.batches(task))

@@ -5,15 +5,13 @@ from itertools import permutations
 
 import pytest
 import torch
-from moving_server import STEPS, job_of, small_cnn, trained
-from torch import nn
+from moving_server import STEPS, bare_ends, job_of, trained
 
 from cutwater.base.errors import RunError
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.movable import Crossing, why_fixed, why_not
 from cutwater.train.moving import Layers, give
 from cutwater.train.session import Task
-from cutwater.train.step import optimizer_factory
 
 LAYERS = 6
 THOROUGHLY = ("momentum", "adam", "adam in parts, clipped")
@@ -150,19 +148,33 @@ def test_what_moves_is_what_lies_between_two_cuts():
     assert not job.between(3, 4)
 
 
-def test_an_optimizer_of_ones_own_moves_with_the_number_in_its_group():
-    class Fading(torch.optim.SGD):
-        def __init__(self, params, lr):
-            super().__init__(params, lr, momentum=0.9)
-            self.param_groups[0]["count"] = 0
+class Fading(torch.optim.SGD):
+    """Counts its steps in its group, and in a plain number beside every weight."""
 
-        def step(self, closure=None):
-            self.param_groups[0]["count"] += 1
-            self.param_groups[0]["lr"] = 0.1 / self.param_groups[0]["count"]
-            super().step(closure)
+    def __init__(self, params, lr):
+        super().__init__(params, lr, momentum=0.9)
+        self.param_groups[0]["count"] = 0
 
+    def step(self, closure=None):
+        (group,) = self.param_groups
+        group["count"] += 1
+        for one in group["params"]:
+            times = self.state[one].get("times", 0) + 1
+            self.state[one]["times"] = times
+            one.grad.div_(times * group["count"])
+        super().step(closure)
+
+
+def test_an_optimizer_of_ones_own_moves_with_its_numbers():
     job = job_of(Fading, {})
-    assert optimizer_factory(Fading, 0.1)([nn.Parameter(torch.zeros(1))]).param_groups[0]["count"] == 0
     whole = weights_sha256(trained(job, LAYERS))
     assert {weights_sha256(trained(job, 4, {2: to})) for to in (1, 5)} == {whole}
-    assert whole != weights_sha256(small_cnn().state_dict())
+    assert {weights_sha256(trained(job, cut, {3: 4})) for cut in (1, 5)} == {whole}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", Fading])
+def test_a_side_that_had_nothing_to_train_goes_on_with_the_rates_and_groups_of_the_other(optimizer):
+    job = job_of(optimizer, {}, rates=lambda step: 1.0 / (1 + step), make=bare_ends)
+    whole = weights_sha256(trained(job, 4, make=bare_ends))
+    for cut, to in permutations((1, 2, 3), 2):
+        assert weights_sha256(trained(job, cut, {2: to}, make=bare_ends)) == whole, (cut, to)
