@@ -34,12 +34,12 @@ def plan_of(rates, steps=300, profile=PROFILE):
 class Moving(Simulated):
     """A round whose sessions move between two mini-batches, when they are told to."""
 
-    def __init__(self, plan, *, moves=True, timed=True, **how):
+    def __init__(self, plan, *, moves=True, timed=True, deadline=1e9, **how):
         super().__init__(plan, **how)
         cuts = {name: [1, 2] for name in plan.names}
         batches = {name: [BATCH] * steps for name, steps in self.steps.items()}
         self.ways, self.timed = ways(plan, cuts), timed
-        self.adapting = Adapting(plan, batches, 1, 1e9, cuts if moves else None)
+        self.adapting = Adapting(plan, batches, 1, deadline, cuts if moves else None)
         self.pace = dict.fromkeys(plan.names, Pace())
         self.cut = {name: plan[name].cut for name in plan.names}
         self.to, self.moved = {}, []
@@ -158,6 +158,15 @@ def test_a_round_is_done_within_a_tenth_of_what_an_oracle_plans_with_cuts_and_so
     change = next(each for each in simulated.changes if each.cuts)
     assert change.cuts == {name: moved[1]}
     assert change.planned_seconds < change.kept_seconds
+
+
+def test_one_that_can_be_done_by_the_deadline_at_another_cut_alone_moves_there():
+    at_its_own, _, oracle = ends(QUICK, "a", TEN, moves=False)
+    deadline = 1.2 * oracle
+    assert at_its_own > deadline
+    end, simulated, _ = ends(QUICK, "a", TEN, deadline=deadline)
+    assert end < deadline
+    assert [who for who, *_ in simulated.moved] == ["a"]
 
 
 def test_nobody_moves_whose_link_was_not_seen():

@@ -105,7 +105,7 @@ def test_a_move_takes_its_layers_with_what_the_optimizer_keeps_over_the_link():
     assert found.transfer(2, 2, Pace()) == 0.0
 
 
-PACES = st.builds(Pace, st.floats(1.0, 20.0), st.floats(0.5, 20.0))
+PACES = st.builds(Pace, st.floats(1.0, 20.0), st.floats(1.0, 20.0))
 
 
 @settings(deadline=None, max_examples=30)
@@ -125,6 +125,12 @@ def test_a_link_that_is_slow_one_way_is_seen_as_that_and_its_device_as_believed(
     assert found.seen(1, 0.5, away, 1e4, None) == Pace(1.0, 10.0, pytest.approx(1.0))
     away = found.rest(1, 0.5, Pace(down=10.0)).away[0]
     assert found.seen(1, 0.5, away, 1e5, 2e4) == Pace(1.0, 1.0, pytest.approx(10.0))
+
+
+def test_a_link_that_buffers_make_look_fast_is_as_believed():
+    found = ways(planned(), {"a": [1, 2, 3]})["a"]
+    away = found.rest(1, 0.5, Pace()).away[0]
+    assert found.seen(1, 0.5, away, 1e12, 1e12) == Pace(1.0, 1.0, pytest.approx(1.0))
 
 
 def test_sessions_whose_parts_overlap_have_no_other_way_nor_any_that_its_client_may_not_have():

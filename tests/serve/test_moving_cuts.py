@@ -15,6 +15,7 @@ from stream_rig import QUICK, proxied
 from cutwater.base.errors import EngineError
 from cutwater.data.custom import from_datasets
 from cutwater.execute.emulate import Meter
+from cutwater.federate.conditions import Condition
 from cutwater.federate.measured import Moved
 from cutwater.model.halves import join_states
 from cutwater.plan.fleet import Client
@@ -257,6 +258,17 @@ def test_a_device_refuses_a_move_that_would_change_bits():
     task = task_of(study, 3, up="int8")
     with rig(study, task, {1: 2}) as each, pytest.raises(EngineError, match="codec 'int8' is lossy"):
         each.run()
+
+
+def test_an_emulated_device_computes_the_layers_that_it_has():
+    study, meter = study_of(), Meter()
+    task = task_of(study, 2)
+    quick = replace(device.emulated(study, task), condition=Condition(1e12, 1e12, 1e12))
+    meter.device = quick
+    with rig(study, task, {1: 4}) as each:
+        found, _ = each.run(meter)
+    assert found == fedavg(study)
+    assert meter.device.forward == study.profile.cuts[3].client_forward_flops > quick.forward
 
 
 def test_layers_count_as_bytes_that_crossed():

@@ -91,12 +91,14 @@ class Adapting:
         late = [name for name, watched in self._watched.items() if watched.is_late(now)]
         if len(late) == len(self._watched):  # it is not them, but what they have in common
             late = []
-        hopeless = [name for name, rest in rests.items() if now + rest.least > self._deadline]
+        others = {name: watched.others() for name, watched in self._watched.items()}
+        too_slow = [name for name, rest in rests.items() if now + rest.least > self._deadline]
+        hopeless = [name for name in too_slow if not self._in_time(now, others[name].values())]
         counted = [rest for name, rest in rests.items() if name not in late and name not in hopeless]
         if not counted or self._compute <= 0:
             return None
         kept = now + seconds_by(counted, self.shares, self._compute)
-        again, cuts = self._cuts(counted)
+        again, cuts = self._cuts(counted, others)
         if not (gone or cuts) and kept <= (1 + _WORTH) * (now + again.seconds):
             return None
         self.shares.update(again.shares)
@@ -105,15 +107,20 @@ class Adapting:
             self._watched[name].to = cut
         return Replanned(now, why, kept, now + again.seconds, dict(again.shares), cuts)
 
-    def _cuts(self, counted: Sequence[Rest]) -> tuple[Again, dict[str, int]]:
-        """New shares, and the cuts of those that had better move."""
-        others = [self._watched[rest.name].others() for rest in counted]
-        if not any(others):
+    def _in_time(self, now: float, rests: Iterable[Rest]) -> bool:
+        """Whether one of these can be done by the deadline."""
+        return any(now + rest.least <= self._deadline for rest in rests)
+
+    def _cuts(
+        self, counted: Sequence[Rest], others: Mapping[str, Mapping[int, Rest]]
+    ) -> tuple[Again, dict[str, int]]:
+        """New shares, and the cuts of those that had better move; ``others`` is what is left at each."""
+        if not any(others[rest.name] for rest in counted):
             return plan_again(counted, self._compute), {}
-        choices = [[rest, *some.values()] for rest, some in zip(counted, others, strict=True)]
+        choices = [[rest, *others[rest.name].values()] for rest in counted]
         again, chosen = plan_cuts(choices, self._compute)
-        pairs = zip(counted, others, chosen, strict=True)
-        return again, {rest.name: list(some)[place - 1] for rest, some, place in pairs if place}
+        pairs = zip(counted, chosen, strict=True)
+        return again, {rest.name: list(others[rest.name])[place - 1] for rest, place in pairs if place}
 
     def _why(self, gone: Sequence[str], late: Sequence[str], hopeless: Sequence[str]) -> str:
         for names, what in ((gone, "lost"), (late, "late"), (hopeless, "too slow for the deadline")):

@@ -54,8 +54,8 @@ class RunConfig:
     move_cuts: Annotated[
         bool,
         Flag(),
-        "whether a session's cut may move while it runs, where that makes the round shorter; with `journal`, "
-        "none does",
+        "whether a session's cut may move while it runs, where that makes the round shorter; with `journal` "
+        "or `emulate`, none does",
     ] = True
     turns: Annotated[
         str,

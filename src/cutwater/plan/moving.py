@@ -70,13 +70,14 @@ class Ways:
     def seen(self, cut: int, part: float, away: float, up: float, down: float | None) -> Pace:
         """The pace of a client that took so many seconds away from the server for a part of its mini-batches.
 
-        ``up`` and ``down`` are the rates that were seen. A link that became slower is taken to be so both
-        ways, unless more was seen, or that would not leave the device the time that was believed of it.
+        ``up`` and ``down`` are the rates that were seen; a link is never believed to be faster than planned,
+        as buffers make it look. One that became slower is taken to be so both ways, unless more was seen, or
+        that would not leave the device the time that was believed of it.
         """
         c = self._place(cut)
         parts = (self.device[c], self.up[c], self.down[c], self.trips[c])
         mine, there, back, trips = (part * float(one) for one in parts)
-        slow_up = self.rates[0] / up
+        slow_up = max(self.rates[0] / up, 1.0)
         slow_down = slow_up if down is None else max(slow_up, self.rates[1] / down)
         left = away - trips - slow_up * there - slow_down * back
         device = max(left / mine, 1.0) if mine > 0 else 1.0
