@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
-from cutwater.federate.measured import Measured, Replanned, RoundMeasured
+from cutwater.federate.measured import Measured, Moved, Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.flower.run_config import RunConfig
@@ -31,6 +31,7 @@ OTHERS: dict[str, Schema] = {
     "client-round": schema_of(ClientRound),
     "measured": schema_of(RoundMeasured),
     "client-measured": schema_of(Measured),
+    "moved": schema_of(Moved),
     "replanned": schema_of(Replanned),
     "metrics": schema_of(Record),
     "best": schema_of(Best),

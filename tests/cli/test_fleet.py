@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cutwater.federate.measured import Measured, Replanned, RoundMeasured
+from cutwater.federate.measured import Measured, Moved, Replanned, RoundMeasured
 
 pytest.importorskip(
     "flwr", reason="FLOWER IS MISSING, nothing of it is tested: pip install 'cutwater[flower]'"
@@ -131,7 +131,9 @@ def write_run(folder: Path) -> Path:
     return folder
 
 
-def write_measured(run: Path, *, model_timed: bool, replanned: tuple[Replanned, ...] = ()) -> None:
+def write_measured(
+    run: Path, *, model_timed: bool, replanned: tuple[Replanned, ...] = (), moves: tuple[Moved, ...] = ()
+) -> None:
     client = Measured(
         name="c1",
         wall_seconds=9.8,
@@ -144,6 +146,7 @@ def write_measured(run: Path, *, model_timed: bool, replanned: tuple[Replanned, 
         delivered_share=2e9,
         model_timed=model_timed,
         emulated=True,
+        moves=moves,
     )
     (run / "measured").mkdir()
     (run / "measured" / "00001.json").write_text(
@@ -186,6 +189,16 @@ def test_audit_tells_of_shares_that_were_planned_anew(tmp_path):
     assert told in invoke("audit", run).output
     (found,) = json.loads(invoke("audit", run, "--json").output)["rounds"][0]["replanned"]
     assert found["shares"] == {"c1": 2e9}
+
+
+def test_audit_tells_of_cuts_that_moved(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_measured(run, model_timed=True, moves=(Moved(1, 2, 4), Moved(7, 4, 3)))
+    shown = invoke("audit", run).output
+    assert "the cut of c1 moved from 2 to 4 after 1 mini-batch\n" in shown
+    assert "the cut of c1 moved from 4 to 3 after 7 mini-batches" in shown
+    first, _ = json.loads(invoke("audit", run, "--json").output)["rounds"][0]["clients"]
+    assert first["measured"]["moves"][1] == {"step": 7, "cut": 4, "to": 3}
 
 
 def test_audit_does_not_call_measured_what_was_lost_in_the_polling(tmp_path):

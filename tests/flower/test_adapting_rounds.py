@@ -8,7 +8,7 @@ from memory_grid import MemoryGrid
 from test_leases import nodes_of
 
 from cutwater.base.errors import EngineError
-from cutwater.flower import adapting, leases, node, roster
+from cutwater.flower import leases, node, roster, watched
 from cutwater.flower.shared_study import study_for
 from cutwater.runs.audit import audit
 from cutwater.serve.hosting import Hosting
@@ -54,7 +54,7 @@ class Staged:
         monkeypatch.setattr(node, "run_at_device", run_staged)
         monkeypatch.setattr(Hosting, "reshare", reshare_noted)
         # All of them are silent for as long as this machine takes.
-        monkeypatch.setattr(adapting, "_GRACE", PATIENCE)
+        monkeypatch.setattr(watched, "_GRACE", PATIENCE)
 
     def batches(self, client, batches):
         for place, batch in enumerate(batches):

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stream_rig import QUICK, Echo, eventually, example, expected
 
-from cutwater.base.errors import FileFormatError
+from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.stream import journal
 from cutwater.stream.client import StreamClient
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.journal import JournalFile, Kind, Reader, pack_snapshot, unpack_snapshot
 from cutwater.stream.lasting import LastingServer, Session
+from cutwater.stream.move import Move
 from cutwater.stream.office import Office
 from cutwater.stream.refusal import RefusedError
 from cutwater.stream.step_trainer import Snapshot, StepResult
@@ -352,6 +353,15 @@ def test_replies_that_were_lost_with_the_process_are_made_again_in_windows_too(t
         client.finish()
     assert second.record_of(ticket.claims.id).parts == 12
     second.close()
+
+
+def test_a_session_with_a_journal_stays_at_its_cut(tmp_path):
+    place = Place(tmp_path)
+    server, _ = place.server()
+    ticket = place.open(server)
+    with pytest.raises(EngineError, match="stays at its cut"):
+        server.propose(ticket.claims.id, Move(2, 3, place.expect, 0, 100))
+    server.close()
 
 
 def test_a_part_is_noted_as_it_crossed(tmp_path):

@@ -46,7 +46,7 @@ def windows(batches: tuple[int, ...] = (10, 3), micro_batches: int = 4) -> Expec
 def parts(expect: Expectation) -> list[tuple[Part, Tensors, Tensor, bool]]:
     """All parts with what they carry, and whether each begins a window."""
     found = []
-    for part, rows, opens, _ in expect.parts():
+    for part, rows, opens, *_ in expect.parts():
         (smashed,), labels = example(rows, WIDTH)
         found.append((part, (smashed + part.number,), labels, opens))
     return found

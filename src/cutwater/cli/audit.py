@@ -14,7 +14,7 @@ from cutwater.cli.common import print_json, results_table
 from cutwater.cli.rounds import plan_error_text, say_notes
 
 if TYPE_CHECKING:
-    from cutwater.federate.measured import Replanned
+    from cutwater.federate.measured import Moved, Replanned
     from cutwater.federate.record import ClientRound, KeptRound
     from cutwater.runs.audit import Audit
 
@@ -39,7 +39,7 @@ def audit(
     Each cell is predicted → measured. Shares are in FLOPS while the session asked for them; a server that
     has compute to spare delivers more than it promised. Bytes are of both directions. Of a run by
     `cutwater train`, where nothing is measured, the virtual clock's seconds stand in. Shares that the server
-    planned anew while the last round ran are told below it.
+    planned anew while the last round ran, and cuts that moved, are told below it.
 
     Example: cutwater audit runs/fleet
     """
@@ -64,6 +64,9 @@ def show(found: "Audit") -> None:
         console.print(f"All rounds: {plan_error_text(found.summary.plan_error)}.", soft_wrap=True)
     for change in last.replanned:
         console.print(change_text(change), markup=False, soft_wrap=True)
+    for client in last.clients:
+        for move in client.measured.moves if client.measured is not None else ():
+            console.print(move_text(client.name, move), markup=False, soft_wrap=True)
     if (part := part_line(rounds)) is not None:
         console.print(part, markup=False, soft_wrap=True)
     for client in last.clients:
@@ -109,6 +112,12 @@ def change_text(change: "Replanned") -> str:
     """Shares that were planned anew, in a sentence."""
     ends = f"{show_seconds(change.planned_seconds)} instead of {show_seconds(change.kept_seconds)}"
     return f"shares planned anew after {show_seconds(change.at_seconds)}, as {change.why}: done by {ends}"
+
+
+def move_text(client: str, move: "Moved") -> str:
+    """A cut that moved, in a sentence."""
+    steps = "1 mini-batch" if move.step == 1 else f"{move.step} mini-batches"
+    return f"the cut of {client} moved from {move.cut} to {move.to} after {steps}"
 
 
 def _table(each: "KeptRound") -> Table:

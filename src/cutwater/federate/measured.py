@@ -1,7 +1,7 @@
 """What a round took by real stopwatches, beyond its phases: messages, bytes, shares as delivered."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
@@ -17,6 +17,16 @@ COUNT = Whole(0, 2**53)
 """Up to the largest whole number that every reader of JSON has."""
 AMOUNT = Number(0, HUGE)
 """Of FLOPS or bytes, and parts of a whole."""
+
+
+@described("a move of the cut", FileFormatError, open=True)
+@dataclass(frozen=True)
+class Moved:
+    """A session's cut that moved while it ran."""
+
+    step: Annotated[int, COUNT, "the mini-batches that were done before it"]
+    cut: Annotated[int, COUNT, "where the session was cut until then"]
+    to: Annotated[int, COUNT, "where it is cut from then on"]
 
 
 @described("what was measured of a client", FileFormatError, open=True)
@@ -63,12 +73,15 @@ class Measured:
     emulated: Annotated[
         bool, Flag(), "whether device and link were slowed down to what the scenario says of them"
     ] = False
+    moves: Annotated[
+        tuple[Moved, ...], Many(Nested(Moved)), "of its cut while the session ran, see below"
+    ] = ()
 
 
 @described("a change of shares", FileFormatError, open=True)
 @dataclass(frozen=True)
 class Replanned:
-    """The server's shares, planned anew while a round ran."""
+    """The server's shares, and where it pays the cuts of sessions, planned anew while a round ran."""
 
     at_seconds: Annotated[float, SECONDS, "when, from the round's orders"]
     why: Annotated[str, ForeignText(), "who was lost, late or slower than believed"]
@@ -77,6 +90,11 @@ class Replanned:
     ]
     planned_seconds: Annotated[float, SECONDS, "when they should be done with the new ones"]
     shares: Annotated[Mapping[str, float], Named(AMOUNT), "the new f_k^S in FLOPS, by client"]
+    cuts: Annotated[
+        Mapping[str, int],
+        Named(COUNT),
+        "the new cuts of those that are to move, by client; `moves` of each has what came of it",
+    ] = field(default_factory=dict)
 
 
 @described("what was measured of the round", FileFormatError, open=True)

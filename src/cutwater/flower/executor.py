@@ -20,7 +20,7 @@ from cutwater.federate.study import Study
 from cutwater.flower.leases import Leases
 from cutwater.flower.letters import from_letter
 from cutwater.flower.orders import SETTLE, OrderBook, Sent
-from cutwater.flower.resharing import Resharing
+from cutwater.flower.resharing import Propose, Resharing
 from cutwater.flower.roster import Roster, replies
 from cutwater.flower.updates import Reply, content_of, read_update
 from cutwater.flower.wire import ForgottenError
@@ -47,7 +47,8 @@ _BESIDE = 0.1
 class FlowerExecutor:
     """Carries out the rounds of one study on a grid of nodes, by the clock on the wall.
 
-    Without a server that ``leases_at`` are held, all orders are messages.
+    Without a server that ``leases_at`` are held, all orders are messages; without somebody to ``propose``
+    other cuts, sessions stay at those of their plan.
     """
 
     def __init__(
@@ -61,13 +62,14 @@ class FlowerExecutor:
         identity: str,
         emulate: bool = False,
         leases_at: StreamServer | None = None,
+        propose: Propose | None = None,
         say: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
         job = study.job()
         self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate)
         self._study, self._grid, self._clock, self._emulate = study, grid, clock, emulate
-        self._stream, self._hosting = stream, hosting
+        self._stream, self._hosting, self._propose = stream, hosting, propose
         self._trainer = LocalTrainer(job, study.test())
         self._book = OrderBook(study, job, stream, hosting, run=run, identity=identity, emulate=emulate)
         most = tensor_bytes(study.initial.values()) + _ROOM
@@ -96,7 +98,16 @@ class FlowerExecutor:
                     out.append(self._book.place(task, share, orders.weights, deadline))
                 except CutwaterError as error:
                     yield Lost(task.client, str(error))
-            shares = Resharing(self._study, orders, deadline, self._stream, self._hosting)
+            shares = Resharing(
+                self._study,
+                orders,
+                out,
+                deadline,
+                self._stream,
+                self._hosting,
+                self._book,
+                self._propose,
+            )
             for found in self._settled(out, self._replies(orders, out, deadline)):
                 arrival = None if found is None else self._arrival(orders, *found)
                 lost = arrival.client if isinstance(arrival, Lost) else None

@@ -72,9 +72,9 @@ def answer(
     report = wire.Report(
         order.run, task.client, task.round, steps.count, task.samples, steps.loss, kept, meter.seconds
     )
-    trained = study.job().split(task.cut, task.second_cut).client.state_dict()
+    trained = study.job().split(steps.cut, task.second_cut).client.state_dict()
     return wire.report_records(
-        report, {key: trained[key] for key in study.job().traffic(task.cut, task.second_cut).every_round}
+        report, {key: trained[key] for key in study.job().traffic(steps.cut, task.second_cut).every_round}
     )
 
 

@@ -1,6 +1,6 @@
 """Orders of a round: what a node is told to train, with a ticket for its session if its model is cut."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import Message, RecordDict
 
@@ -8,12 +8,15 @@ from cutwater.base.errors import EngineError
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.serve.admission import Admission
+from cutwater.serve.device import move_to
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Trained
 from cutwater.serve.open_session import close_session, open_session
 from cutwater.serve.sessions import Halves, Tickets
+from cutwater.stream.move import Move
 from cutwater.stream.ticket import Ticket
 from cutwater.train.aggregate import weights_sha256
+from cutwater.train.movable import why_fixed, why_not
 from cutwater.train.session import Job, State, Task
 
 _LATE = 10.0
@@ -51,6 +54,7 @@ class OrderBook:
         self._stream, self._hosting, self._identity = stream, hosting, identity
         self._admission = Admission(study.server.memory, study.profile)
         self._digests: dict[str, str] = {}
+        self._movable: dict[tuple[object, ...], list[int]] = {}
 
     def place(self, task: Task, share: float, state: State, deadline: float) -> Sent:
         """Make room for the session of a task, which starts from these global weights.
@@ -103,6 +107,25 @@ class OrderBook:
     def is_settled(self, sent: Sent) -> bool:
         """Whether nothing of an order is left to wait for, once its reply is here."""
         return sent.ticket is None or self._stream.is_over(sent.ticket)
+
+    def movable(self, sent: Sent) -> list[int]:
+        """The cuts that the session of an order may move to."""
+        task, job = sent.task, self._job
+        if sent.ticket is None:
+            return []
+        # The same for all clients that are cut alike, in all rounds.
+        alike = (task.cut, task.second_cut, task.once, task.up, task.down)
+        if alike not in self._movable:
+            others = () if why_fixed(job, task) is not None else range(1, len(job.model))
+            self._movable[alike] = [cut for cut in others if why_not(job, task, cut) is None]
+        return self._movable[alike]
+
+    def move(self, sent: Sent, at: int, to: int) -> Move:
+        """What a session at one cut needs to go on at another; a CutwaterError where there is no room."""
+        moved = replace(sent.task, cut=to)
+        move = move_to(self._study, replace(sent.task, cut=at), to)
+        self._admission.admit_move(moved, move.expect, move.up + move.down)
+        return move
 
     def collect(self, ticket: Ticket, steps: int) -> Trained:
         """What the server's half made of a session whose client says that it took so many steps."""

@@ -51,6 +51,12 @@ class RunConfig:
         Whole(0, 65_535),
         "the port of this process where nodes hold leases, which have `stream-port`; any free one if 0",
     ] = 0
+    move_cuts: Annotated[
+        bool,
+        Flag(),
+        "whether a session's cut may move while it runs, where that makes the round shorter; with `journal` "
+        "or `emulate`, none does",
+    ] = True
     turns: Annotated[
         str,
         Text(empty=True, file=True),

@@ -19,6 +19,7 @@ from cutwater.federate.record import Record
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import score_text
 from cutwater.flower.executor import FlowerExecutor
+from cutwater.flower.resharing import Propose
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.session_process import session_process
 from cutwater.flower.shared_study import identity, study_for
@@ -100,6 +101,8 @@ def serve(
             identity=identity(study, settings),
             emulate=settings.emulate,
             leases_at=hosts.leases_at if settings.lease else None,
+            # An emulated link is slow where the server does not see it, and would pass for a slow device.
+            propose=hosts.propose if settings.move_cuts and not settings.emulate else None,
             say=say,
             clock=clock,
         )
@@ -147,6 +150,8 @@ class _Hosts(NamedTuple):
     leases_at: StreamServer | None
     given: Callable[[], Given | None] = lambda: None
     """What the run was promised and got of a server that it shares with others; None if it does not."""
+    propose: Propose | None = None
+    """Has a session's cut moved; None where sessions have journals, which know of one cut."""
 
 
 def _hosts(
@@ -165,12 +170,14 @@ def _hosts(
     if shared is not None:
         hosting = shared.join(run, *what, emulate=settings.emulate)
         held.callback(hosting.close)
-        return _Hosts(shared.stream, hosting, shared.stream, lambda: hosting.given)
+        stream = shared.stream
+        return _Hosts(stream, hosting, stream, lambda: hosting.given, stream.propose)
     turns = Turns(settings.turns, run, study.server.compute) if settings.turns else None
     hosting = Hosting(*what, emulate=settings.emulate, turns=turns)
     held.callback(hosting.close)
     stream = held.enter_context(_stream(hosting, settings))
-    return _Hosts(stream, hosting, stream, lambda: None if turns is None else _by_turns(turns))
+    given = lambda: None if turns is None else _by_turns(turns)  # noqa: E731 - it is said here what it is
+    return _Hosts(stream, hosting, stream, given, stream.propose)
 
 
 def _by_turns(turns: Turns) -> Given | None:

@@ -6,6 +6,7 @@ session through. Whether its numbers may be aggregated is the aggregator's busin
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flwr.app import Message, RecordDict
@@ -13,7 +14,7 @@ from flwr.app import Message, RecordDict
 from cutwater.base.errors import EngineError
 from cutwater.federate.conditions import Condition
 from cutwater.federate.executor import Orders, Update
-from cutwater.federate.measured import Measured
+from cutwater.federate.measured import Measured, Moved
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.flower.clocks import AtDevice, bounded, bounded_whole, check_seconds
@@ -70,14 +71,15 @@ def read_update(
     task, job, wall = sent.task, study.job(), reply.wall
     report, weights = wire.read_report(reply.content)
     _check(report, task, book.run, len(study.batch_sizes(task.client)))
+    trained = None if sent.ticket is None else book.collect(sent.ticket, report.steps)
+    last = task if trained is None else replace(task, cut=trained.cut_of(task))
     mine, half = (
-        job.traffic(task.cut, task.second_cut),
-        job.split(task.cut, task.second_cut).client.state_dict(),
+        job.traffic(last.cut, last.second_cut),
+        job.split(last.cut, last.second_cut).client.state_dict(),
     )
     came = wire.unpack(weights, {name: half[name] for name in mine.every_round})
-    state, trained = mine.completed(came, orders.weights), None
-    if sent.ticket is not None:
-        trained = book.collect(sent.ticket, report.steps)
+    state = mine.completed(came, orders.weights)
+    if trained is not None:
         state = join_states(state, trained.state)
     check_seconds(report, task, wall)
     planned = orders.plan[task.client]
@@ -87,7 +89,7 @@ def read_update(
         took = bounded(took, trained, overlapped=at_once)
     else:
         took = bounded_whole(took, time_at_device(report, took, reply, emulated=emulated), emulated=emulated)
-    down, up = job.model_bytes(task)
+    down, up = job.model_bytes(task)[0], job.model_bytes(last)[1]
     crossed = (trained.bytes_up, trained.bytes_down) if trained is not None else (0, 0)
     moved = (up + crossed[0], down + crossed[1])
     return Update(
@@ -99,7 +101,17 @@ def read_update(
         bytes_down=moved[1],
         took=took,
         kept=report.kept,
-        condition=not_paced(observed(study, task, took, crossed, (up, down) if timed else (0, 0)), task),
+        condition=not_paced(
+            observed(
+                study,
+                task,
+                took,
+                crossed,
+                (up, down) if timed else (0, 0),
+                () if trained is None else trained.moves,
+            ),
+            task,
+        ),
         measured=_measured(
             planned,
             report,
@@ -156,6 +168,7 @@ def _measured(
         delivered_rate_down=down if task.rate_down else None,
         model_timed=timed,
         emulated=emulated,
+        moves=trained.moves if trained else (),
     )
 
 
@@ -210,15 +223,23 @@ def time_at_device(report: wire.Report, took: Phases[float], reply: Reply, *, em
 
 
 def observed(
-    study: Study, task: Task, took: Phases[float], crossed: tuple[int, int], model: tuple[int, int]
+    study: Study,
+    task: Task,
+    took: Phases[float],
+    crossed: tuple[int, int],
+    model: tuple[int, int],
+    moves: Sequence[Moved] = (),
 ) -> Condition:
     """f^C, r and the round trip of a client, from what a session took and the bytes that crossed the cut.
 
     ``model`` are the bytes of the model's own transfer, if that was timed. What can't be told is NaN.
     """
     problem = study.problem([study.client(task.client)])
-    place = int(place_of(task.cut, task.second_cut, problem.layers))
-    flops = float(problem.costs.client[place - 1]) * float(problem.work[0])
+    sizes, at, flops = study.batch_sizes(task.client), [0, *(each.step for each in moves)], 0.0
+    for cut, begin, end in zip((task.cut, *(e.to for e in moves)), at, (*at[1:], len(sizes)), strict=True):
+        place = int(place_of(cut, task.second_cut, problem.layers))
+        flops += float(problem.costs.client[place - 1]) * sum(sizes[begin:end]) / sum(sizes)
+    flops *= float(problem.work[0])
     up_seconds = took.smashed_upload + (took.model_upload if model[0] else 0.0)
     down_seconds = took.gradient_download + (took.model_download if model[1] else 0.0)
     steps = problem.steps

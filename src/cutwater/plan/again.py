@@ -97,7 +97,7 @@ def whole_sessions(plan: Plan) -> dict[str, Rest]:
 
 def plan_again(rests: Sequence[Rest], compute: float) -> Again:
     """The shares of F^max by which the last of these sessions is done soonest; all of it is given away."""
-    away, work = _columns(rests)
+    away, work = columns(rests)
     floor = float(away.max())
 
     def needs(T: float) -> Floats:
@@ -137,7 +137,7 @@ def _by_share(rest: Rest, share: float) -> float:
     return rest.seconds(share) if share > 0 or not any(rest.work) else np.inf
 
 
-def _columns(rests: Sequence[Rest]) -> tuple[Floats, Floats]:
+def columns(rests: Sequence[Rest]) -> tuple[Floats, Floats]:
     """Away (with all besides) and work of all lines, sessions × lines; who has fewer has its first again."""
     most = max(len(rest.away) for rest in rests)
     away = [[rest.besides + one for one in _padded(rest.away, most)] for rest in rests]

@@ -34,6 +34,22 @@ class Admission:
             )
         self._held[task.client] = needs
 
+    def admit_move(self, task: Task, expect: Expectation, layers: int) -> None:
+        """Have room for a session at another cut, and for so many bytes on their way, or raise as above.
+
+        While it moves it has both of its halves; what they need is held to its end.
+        """
+        before = self._held.pop(task.client, 0.0)
+        try:
+            self.admit(task, expect)
+        except EngineError:
+            self._held[task.client] = before
+            raise
+        if sum(self._held.values()) + before + 8.0 * layers > self._memory:
+            self._held[task.client] = before
+            raise EngineError("the server's memory does not hold its layers twice while they move")
+        self._held[task.client] += before + 8.0 * layers
+
     def release(self, task: Task) -> None:
         """The session of a client is over."""
         self._held.pop(task.client, None)

@@ -11,30 +11,25 @@ from cutwater.data.samples import Batch
 from cutwater.execute.emulate import EmulatedDevice, LinkWay, Meter
 from cutwater.federate.study import Study
 from cutwater.serve.expectations import expectation
+from cutwater.serve.moving import pack_layers, unpack_layers
 from cutwater.stream.client import StreamClient, StreamReply
 from cutwater.stream.messages import WAITED
 from cutwater.stream.middle import MiddleClient
+from cutwater.stream.move import Move
 from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
+from cutwater.train.movable import Crossing, why_fixed, why_not
+from cutwater.train.moving import Layers, MovingStages
 from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
 from cutwater.train.three_parts import Back, MiddleStages
 
 
-class _InTurn(ServerStages):
-    """The server as a session sees it across the stream, one part at a time, with the time that all takes.
+class _Across(MovingStages):
+    """The server as a session sees it across the stream, with the time that all takes."""
 
-    A part's way there and back is what it took beyond the server. Of that, the link's round trip is a wait;
-    of the rest, each direction has its part by the bytes that crossed, over its rate where that was promised.
-    """
-
-    def __init__(self, stream: StreamClient, meter: Meter, task: Task) -> None:
-        self.stream, self.meter, self._task = stream, meter, task
-
-    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
-        """Stage 2."""
-        self.stream.send(part, smashed, labels)
-        self.meter.carry("smashed_upload", self.stream.carrying, up=True)
+    def __init__(self, stream: StreamClient, meter: Meter, study: Study, task: Task) -> None:
+        self.stream, self.meter, self._study, self._task = stream, meter, study, task
 
     def clip(self, norm: float) -> None:
         """With the next part, or at the end."""
@@ -43,8 +38,54 @@ class _InTurn(ServerStages):
     def receive(self) -> Reply:
         """Stages 3 to 5."""
         reply = self.stream.receive()
-        _book_link(self.meter, self.stream, reply, self._task)
+        self._book(reply)
         return reply
+
+    def due(self) -> int:
+        """As the server says in its replies."""
+        return self.stream.due
+
+    def move(self, cut: int, given: Layers | None) -> Layers | None:
+        """Layers up or down; their time is that of smashed data, or of gradients."""
+        study, task = self._study, self._task
+        refused = why_fixed(study.job(), task) or why_not(study.job(), task, cut)
+        if refused:
+            raise EngineError(f"the server has the cut moved from {task.cut} to {cut}, but {refused}")
+        packed = None if given is None else pack_layers(given)
+        self._carry(0 if packed is None else packed.numel())
+        reply = self.stream.move(move_to(study, task, cut), packed)
+        self._book(reply)
+        self._task = replace(task, cut=cut)
+        if self.meter.device is not None:
+            self.meter.device = emulated(study, self._task)
+        return (
+            unpack_layers(reply.gradients[0], Crossing.of(study.job(), task, cut)) if packed is None else None
+        )
+
+    def _carry(self, size: int) -> None:
+        """Have so many bytes on their way up."""
+
+    def _book(self, reply: StreamReply) -> None:
+        """Book what a message and its answer took."""
+
+
+class _InTurn(_Across):
+    """One part at a time.
+
+    A part's way there and back is what it took beyond the server. Of that, the link's round trip is a wait;
+    of the rest, each direction has its part by the bytes that crossed, over its rate where that was promised.
+    """
+
+    def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
+        """Stage 2."""
+        self.stream.send(part, smashed, labels)
+        self._carry(self.stream.carrying)
+
+    def _carry(self, size: int) -> None:
+        self.meter.carry("smashed_upload", size, up=True)
+
+    def _book(self, reply: StreamReply) -> None:
+        _book_link(self.meter, self.stream, reply, self._task)
 
 
 class _Middle(MiddleStages):
@@ -74,7 +115,7 @@ class _Middle(MiddleStages):
         return reply
 
 
-class _Overlapped(ServerStages):
+class _Overlapped(_Across):
     """The same where parts overlap: how long each direction of the link was busy, beside all else.
 
     A part's way there and back is what it took beyond its stay at the server, where it may have waited for
@@ -84,8 +125,16 @@ class _Overlapped(ServerStages):
     an emulated link it is known, and what the real one took beneath it is left out.
     """
 
-    def __init__(self, stream: StreamClient, meter: Meter, link: tuple[LinkWay, LinkWay] | None) -> None:
-        self.stream, self.meter, self._link = stream, meter, link
+    def __init__(
+        self,
+        stream: StreamClient,
+        meter: Meter,
+        study: Study,
+        task: Task,
+        link: tuple[LinkWay, LinkWay] | None,
+    ) -> None:
+        super().__init__(stream, meter, study, task)
+        self._link = link
         self._until = {"smashed_upload": 0.0, "gradient_download": 0.0}
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
@@ -95,25 +144,18 @@ class _Overlapped(ServerStages):
             emulated = self.meter.device.condition.rtt if self.meter.device is not None else 0.0
             self.meter.seconds["round_trips"] += self.stream.round_trip + emulated
 
-    def clip(self, norm: float) -> None:
-        """With the next part, or at the end."""
-        self.stream.clip(norm)
-
-    def receive(self) -> Reply:
-        """Stages 3 to 5, as far as they are not over yet."""
-        reply = self.stream.receive()
+    def _book(self, reply: StreamReply) -> None:
         transit = max(_book_server(self.meter, reply) - self.stream.round_trip, 0.0)
         if self._link is None:
             up, down = reply.carried
-            self._book("smashed_upload", reply.began, transit * up / (up + down))
+            self._book_way("smashed_upload", reply.began, transit * up / (up + down))
             back = transit * down / (up + down)
-            self._book("gradient_download", reply.came - back, back)
+            self._book_way("gradient_download", reply.came - back, back)
         else:
             for phase, way in zip(self._until, self._link, strict=True):
                 self.meter.seconds[phase] = way.busy
-        return reply
 
-    def _book(self, phase: str, began: float, taken: float) -> None:
+    def _book_way(self, phase: str, began: float, taken: float) -> None:
         end, before = began + taken, self._until[phase]
         self.meter.seconds[phase] += max(end - max(began, before), 0.0)
         self._until[phase] = max(end, before)
@@ -151,7 +193,7 @@ def run_at_device(
     """Train a task from the weights of the client's half, which afterwards has the trained ones."""
     job = study.job()
     began = meter.clock()
-    down, up = job.model_bytes(task)
+    down, _ = job.model_bytes(task)
     job.split(task.cut, task.second_cut).client.load_state_dict(weights, strict=True)
     meter.carry("model_download", down, up=False)
     whole = task.cut == len(job.model)
@@ -164,6 +206,7 @@ def run_at_device(
         steps = run_session(job, task, None, timed, watch=meter.watch, begin=meter.begin)
     else:
         steps = _run_split(study, task, ticket, timed, meter)
+    _, up = job.model_bytes(replace(task, cut=steps.cut))
     meter.carry("model_upload", up, up=True)
     meter.seconds["session"] += meter.clock() - began
     return steps
@@ -185,13 +228,21 @@ def _run_split(study: Study, task: Task, ticket: Ticket, batches: Iterable[Batch
         if isinstance(stream, MiddleClient):
             server = _Middle(stream, meter, task)
         else:
-            server = _Overlapped(stream, meter, link) if expect.window > 1 else _InTurn(stream, meter, task)
+            what = (stream, meter, study, task)
+            server = _Overlapped(*what, link) if expect.window > 1 else _InTurn(*what)
         steps = run_session(study.job(), task, server, batches, watch=meter.watch, begin=meter.begin)
         stream.finish()
     # Codecs work on the device, between its own stages and the link.
     meter.seconds["client_forward"] += stream.coding["up"]
     meter.seconds["client_backward"] += stream.coding["down"]
     return steps
+
+
+def move_to(study: Study, task: Task, cut: int) -> Move:
+    """A move of the cut of a session that is at its task's, found out by both ends on their own."""
+    most, up = Crossing.of(study.job(), task, cut).most, cut < task.cut
+    expect = expectation(study, replace(task, cut=cut))
+    return Move(task.cut, cut, expect, most if up else 0, 0 if up else most)
 
 
 def emulated(study: Study, task: Task) -> EmulatedDevice:

@@ -21,13 +21,17 @@ from torch import Tensor
 
 from cutwater.base.errors import EngineError, RunError
 from cutwater.execute.emulate import Pacer
+from cutwater.federate.measured import Moved
 from cutwater.profile.values import Profile
 from cutwater.serve.answer_first import AnswerFirst
+from cutwater.serve.moving import pack_layers, unpack_layers
 from cutwater.serve.shares import Delivery, Given, Lane, ShareScheduler
 from cutwater.serve.turns import Turns
 from cutwater.stream.messages import NORM
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, Snapshot, StepResult
 from cutwater.train.kept_side import read_side, write_side
+from cutwater.train.movable import Crossing
+from cutwater.train.moving import give, go_on
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import AtServer, Part, ServerSide, Tensors, Watch
 from cutwater.train.three_parts import Back, MiddleSide
@@ -72,6 +76,12 @@ class Trained:
     """What this end's clock says of it."""
     rates: tuple[float | None, float | None] = (None, None)
     """Bits per second up and down as the server saw them; None where no message took more than a frame."""
+    moves: tuple[Moved, ...] = ()
+    """Of its cut, in order."""
+
+    def cut_of(self, task: Task) -> int:
+        """Where the session of a task was cut in the end."""
+        return self.moves[-1].to if self.moves else task.cut
 
     @property
     def share(self) -> float | None:
@@ -229,6 +239,30 @@ class Hosting:
         training.until = ended
         return result
 
+    async def move(
+        self, session: SessionInfo, cut: int, layers: Tensor | None, norm: float | None
+    ) -> Tensor | None:
+        """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
+        training = self._training(session)
+        return await training.lane.run(partial(self._move, training, cut, layers, norm), 1.0)
+
+    def _move(
+        self, training: _Training, cut: int, layers: Tensor | None, norm: float | None
+    ) -> Tensor | None:
+        """Another half for the session, where the one that it had is, in the thread that computes."""
+        job, task, side, first = self._job, training.task, training.side, training.first
+        assert isinstance(side, ServerSide), "a cut moves after a mini-batch, and where labels go up"
+        if first is not None:
+            first.update()
+            first.give_up()
+            training.seconds += first.seconds_after
+        _clip(side, norm)
+        came = None if layers is None else unpack_layers(layers, Crossing.of(job, task, cut))
+        given = None if layers is not None else pack_layers(give(side, job.between(task.cut, cut)))
+        training.task = replace(task, cut=cut)
+        go_on(self._furnish(training), side, came)
+        return given
+
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         training = self._sessions.pop(session.id, None)
@@ -239,7 +273,7 @@ class Hosting:
             if first is not None and record.failure is None:
                 await first.updated()
             elif side is not None and record.failure is None:
-                await self._clip_last(training, side, record.norm)
+                await training.lane.run(partial(_clip, side, record.norm), 1.0)
         finally:
             delivery = self._end(training)
         if side is None or record.failure is not None:
@@ -256,14 +290,8 @@ class Hosting:
             delivery=delivery,
             clock=SessionClock(*(record.seconds.get(name, 0.0) for name in ("session", "server", "up"))),
             rates=record.rates,
+            moves=record.moves,
         )
-
-    async def _clip_last(self, training: _Training, side: AtServer, norm: float | None) -> None:
-        """The update of the last mini-batch, where it waits for the norm that the session's end tells."""
-        if norm is not None:
-            await training.lane.run(partial(side.clip, norm), 1.0)
-        elif side.waiting:
-            raise RunError("the session was ended without the norm of the last mini-batch's gradients")
 
     async def snapshot(self, session: SessionInfo) -> Snapshot | None:
         """See :class:`cutwater.stream.step_trainer.Keeper`."""
@@ -355,6 +383,14 @@ class Hosting:
 
 
 _COUNTED = ("loss", "flops", "seconds")
+
+
+def _clip(side: AtServer, norm: float | None) -> None:
+    """The update of a mini-batch that is over, where it waits for the norm of all gradients."""
+    if norm is not None:
+        side.clip(norm)
+    elif side.waiting:
+        raise RunError("the norm of the last mini-batch's gradients was not told")
 
 
 def _written(training: _Training) -> Snapshot | None:

@@ -72,6 +72,12 @@ class SeveralJobs:
         """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         return await self._of(session).backward(session, part, back, rows)
 
+    async def move(
+        self, session: SessionInfo, cut: int, layers: Tensor | None, norm: float | None
+    ) -> Tensor | None:
+        """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
+        return await self._of(session).move(session, cut, layers, norm)
+
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         """See :class:`cutwater.stream.step_trainer.StepTrainer`."""
         await self._of(session).closed(session, record)

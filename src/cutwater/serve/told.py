@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cutwater.federate.measured import Moved
 from cutwater.serve.hosting import SessionClock, Trained
 from cutwater.serve.shares import Delivery
 from cutwater.stream.refusal import RefusedError, Status
@@ -20,6 +21,7 @@ def record_to_json(record: SessionRecord) -> dict[str, Any]:
         "session": asdict(record.session),
         "seconds": dict(record.seconds),
         "failure": None if failure is None else [failure.status.name, failure.reason],
+        "moves": [asdict(each) for each in record.moves],
     }
 
 
@@ -31,6 +33,7 @@ def record_from_json(told: Mapping[str, Any]) -> SessionRecord:
             **told,
             "session": SessionInfo(**told["session"]),
             "failure": None if failure is None else RefusedError(Status[failure[0]], failure[1]),
+            "moves": tuple(Moved(**each) for each in told["moves"]),
         }
     )
 
@@ -38,7 +41,8 @@ def record_from_json(told: Mapping[str, Any]) -> SessionRecord:
 def trained_to_json(trained: Trained) -> dict[str, Any]:
     """What a session left, but for its weights."""
     plain = {name: value for name, value in vars(trained).items() if name != "state"}
-    return {**plain, "delivery": asdict(trained.delivery), "clock": asdict(trained.clock)}
+    moves = [asdict(each) for each in trained.moves]
+    return {**plain, "delivery": asdict(trained.delivery), "clock": asdict(trained.clock), "moves": moves}
 
 
 def trained_from_json(told: Mapping[str, Any], state: State) -> Trained:
@@ -51,5 +55,6 @@ def trained_from_json(told: Mapping[str, Any], state: State) -> Trained:
             "delivery": Delivery(**told["delivery"]),
             "clock": SessionClock(**told["clock"]),
             "rates": (up, down),
+            "moves": tuple(Moved(**each) for each in told["moves"]),
         }
     )

@@ -19,6 +19,7 @@ from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import NORM, UNUSED, Message, Packer
+from cutwater.stream.move import TO, Move
 from cutwater.stream.overlap import Delay, Overlapped, no_delay
 from cutwater.stream.refusal import invalid
 from cutwater.stream.session_connections import SessionConnections
@@ -88,7 +89,10 @@ class StreamClient(ServerStages):
         self._coming = expect.parts()
         self._next: Planned | None = next(self._coming)
         self._sent: deque[Sent] = deque()
-        self._done = 0
+        self._done = self._moves = 0
+        """Messages that were answered, and moves of the cut among them."""
+        self.due = 0
+        """The cut that the session is to move to before its next part; 0 if it stays."""
         self._device = torch.device("cpu")
         self.carrying = 0
         """Bytes of the tensors of the part that was handed over last, as they cross."""
@@ -127,8 +131,8 @@ class StreamClient(ServerStages):
         planned = self._due(part)
         packed = self._packer.pack(
             FrameKind.PART,
-            part.number,
-            self._going(part.number, smashed, (labels,)),
+            planned.number,
+            self._going(planned.number, smashed, (labels,)),
             self._said(planned, smashed),
             rows=planned.rows,
         )
@@ -161,8 +165,30 @@ class StreamClient(ServerStages):
         """Say so with the part that is next, or with the end of the session."""
         self._norm, self._normed = {NORM: norm}, self._done
 
+    def move(self, move: Move, layers: Tensor | None) -> StreamReply:
+        """Have the cut moved, as is due: the bytes of layers up, or those that come down as ``gradients``."""
+        if self._sent:
+            raise EngineError(f"the cut is to move, but {len(self._sent)} replies were not taken")
+        sent, said = () if layers is None else (layers,), self._norm if self._normed == self._done else None
+        self._connections.expect(move.at_client)
+        packed = Packer(move.at_server).pack(FrameKind.MOVE, self._done, sent, said)
+        self._exchange.put(packed, 1)
+        arrival = self._taken(FrameKind.MOVED, self._done)
+        self._done, self._moves, self.due = self._done + 1, self._moves + 1, 0
+        self._expect, self._packer = move.expect, Packer(move.expect.at_server)
+        self._connections.expect(move.expect.at_client)
+        message = arrival.message
+        return StreamReply(
+            gradients=message.tensors,
+            loss=0.0,
+            measures=message.scalars,
+            began=arrival.began,
+            came=arrival.came,
+            carried=(packed.outline.tensor_bytes, message.tensor_bytes),
+        )
+
     def finish(self) -> int:
-        """Tell the server that this was all; the number of parts that both ends have counted."""
+        """Tell the server that this was all; the number of parts, and moves, that both ends have counted."""
         said = self._norm if self._normed == self._done else None
         self._exchange.put(self._packer.pack(FrameKind.FINISH, self._done, (), said), 1)
         return self._taken(FrameKind.FINISHED, self._done).message.number
@@ -190,7 +216,7 @@ class StreamClient(ServerStages):
                 f"part {part.number} is to be sent, but {len(self._sent)} replies of the mini-batch before "
                 "were not taken"
             )
-        return planned
+        return planned._replace(moves=self._moves)
 
     def _said(self, planned: Planned, tensors: Tensors) -> dict[str, float]:
         """What a part tells besides its tensors."""
@@ -235,6 +261,7 @@ class StreamClient(ServerStages):
         if loss is None:
             raise invalid(f"the reply to part {number} has no loss")
         gradients = self._decoded(sent.planned, message)
+        self.due = int(message.scalars.pop(TO, 0.0))
         unused, norm = range(len(gradients)), message.scalars.pop(NORM, 0.0)
         here = sent.device.type == "cpu"
         return StreamReply(

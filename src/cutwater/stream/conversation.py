@@ -57,8 +57,9 @@ class Conversation:
     ) -> None:
         self._hosted, self._ending, self._call = hosted, ending, call
         self._frame_bytes, self._clock = frame_bytes, clock
+        self._gates = hosted.gates
         # The half works on copies, so a part can stay where gRPC has put it.
-        self._assembler = Assembler(hosted.expect.at_server, borrow=True)
+        self._assembler = Assembler(self._gates, borrow=True)
 
     async def hold(self, have: int) -> None:
         """Talk with a client that holds so many replies, until it is done or gone."""
@@ -122,10 +123,10 @@ class Conversation:
     async def _receive(self) -> Message | None:
         """The next message; None if there are no more, or if they are another connection's business."""
         started, timed, hosted = None, 0, self._hosted
-        self._assembler.expect(hosted.window.rows)
         while (data := await self._call.read()) is not grpc.aio.EOF:
             if started is None:
                 started, timed = self._clock(), 0
+                self._expect_next()
             else:
                 timed += len(data)
             hosted.bytes_up += len(data)
@@ -141,6 +142,13 @@ class Conversation:
                 # What comes over a connection that was replaced comes again over the new one.
                 return None if self._ending.done() else message
         return None
+
+    def _expect_next(self) -> None:
+        """What may come now; it changes when the cut is to move, and when it has."""
+        if self._gates is not self._hosted.gates:
+            self._gates = self._hosted.gates
+            self._assembler = Assembler(self._gates, borrow=True)
+        self._assembler.expect(self._hosted.window.rows)
 
     async def _reply(self, reply: Packed | None) -> None:
         if reply is None or self._ending.done():

@@ -19,12 +19,16 @@ import hmac
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from cutwater.base.errors import EngineError
+from cutwater.federate.measured import Moved
 from cutwater.stream.expectation import Expectation, Planned
-from cutwater.stream.messages import WAITED, Message, Packed
+from cutwater.stream.frames import FrameKind
+from cutwater.stream.messages import WAITED, Gates, Message, Packed
+from cutwater.stream.move import TO, Move
 from cutwater.stream.noting import Account, Notes
 from cutwater.stream.one_part import OnePart
 from cutwater.stream.pace import Reading, Sending
@@ -41,9 +45,9 @@ _CROSSED: Final = ("bytes_up", "bytes_down", "timed_up", "timed_down")
 
 
 class _Arrived(NamedTuple):
-    """A part that waits to be computed."""
+    """A part, or a move of the cut, that waits to be computed."""
 
-    planned: Planned
+    planned: Planned | Move
     message: Message
     since: float
 
@@ -58,9 +62,9 @@ class _Counts:
     tensors_up: int = 0
     tensors_down: int = 0
 
-    def note(self, planned: Planned, carried: tuple[int, int]) -> None:
-        """A part took effect, or is half way."""
-        if planned.completes:
+    def note(self, planned: Planned | Move, carried: tuple[int, int]) -> None:
+        """A part took effect, or is half way, or the cut has moved."""
+        if isinstance(planned, Planned) and planned.completes:
             self.parts += 1
             self.steps += planned.part.last
             self.samples += planned.rows
@@ -96,7 +100,13 @@ class HostedSession:
         self._norm: float | None = None
         self.failure: RefusedError | None = None
         self._counts = _Counts()
-        self._one_part = OnePart(self.session, expect, trainer, clock)
+        self.gates: Gates = expect.at_server
+        """What its client may send, as long as this stays the same."""
+        self._proposed: Move | None = None
+        self._told: Move | None = None
+        """Where the cut is to move, and where its client was told that it does."""
+        self._moves: list[Moved] = []
+        self._one_part = self._parts_computed()
         self._nonce, self._attempt, self._openings = b"", 0, 0
         issued = clock() if issued is None else issued
         self._open_by = issued + claims.open_seconds
@@ -109,6 +119,32 @@ class HostedSession:
         self.notes: Notes | None = None
         """What outlives this process of it, if anything does."""
         self._closing: asyncio.Task[None] | None = None
+
+    # The cut
+
+    def propose(self, move: Move) -> None:
+        """Have the cut moved after this mini-batch, unless it moves elsewhere before that."""
+        if self.notes is not None:
+            raise EngineError("a session that has a journal stays at its cut: set journal = false")
+        self._proposed = move
+
+    def _told_besides(self, planned: Planned) -> dict[str, float]:
+        """What the reply to a part says of the cut."""
+        move = self._proposed
+        if move is None or move.start != self.session.cut or not (planned.part.last and self.window.more):
+            return {}
+        self._proposed, self._told, self.gates = None, move, move.at_server
+        return {TO: float(move.cut)}
+
+    def _settle_at(self, move: Move) -> None:
+        """The cut has moved."""
+        self._moves.append(Moved(self._counts.steps, self.session.cut, move.cut))
+        self.session, self.expect = replace(self.session, cut=move.cut), move.expect
+        self.gates = move.expect.at_server
+        self._one_part = self._parts_computed()
+
+    def _parts_computed(self) -> OnePart:
+        return OnePart(self.session, self.expect, self._trainer, self._clock, self._told_besides)
 
     # Connections
 
@@ -194,6 +230,12 @@ class HostedSession:
     def _enter(self, message: Message) -> _Arrived:
         if self.finished:
             raise precondition(f"part {message.number} came, but the client has said that it is done")
+        if message.kind is FrameKind.MOVE:
+            move, self._told = self._told, None
+            if move is None:
+                raise precondition(f"move {message.number} came, but no other cut is next")
+            self.window.move(message.number)
+            return _Arrived(move, message, self._clock())
         return _Arrived(self.window.enter(message.number, message.kind), message, self._clock())
 
     def _hand_in(self) -> None:
@@ -214,7 +256,7 @@ class HostedSession:
         planned, message, since = arrived
         self.do_the_rest()
         try:
-            if self.notes is not None:
+            if self.notes is not None and isinstance(planned, Planned):
                 await self.notes.part(planned, message, self._account)
             computed = await self._one_part.compute(planned, message)
         except RefusedError as refusal:
@@ -228,7 +270,10 @@ class HostedSession:
         self._counts.note(planned, computed.carried)
         self.seconds["server"] += computed.seconds
         self._heard = self._clock()
-        self.seconds["stepped"] = self._heard - self._opened
+        if isinstance(planned, Move):
+            self._settle_at(planned)
+        else:
+            self.seconds["stepped"] = self._heard - self._opened
         self._rest = computed.rest
         return Kept(computed.packed, since + computed.seconds)
 
@@ -333,6 +378,7 @@ class HostedSession:
             silent=self._clock() - self._heard if self._is_silent() else 0.0,
             finished=self.finished,
             kept_bytes=self._one_part.kept_bytes,
+            moves=tuple(self._moves),
         )
 
     def _is_silent(self) -> bool:

@@ -45,11 +45,13 @@ class Planned(NamedTuple):
     """Whether it is the first of a window: all parts before it are answered before it is sent."""
     back: bool | None = None
     """Where the model has a tail at the client: whether it is on its way forward or back."""
+    moves: int = 0
+    """Of the cut, before it: each is a message of its own."""
 
     @property
     def number(self) -> int:
         """Of the message."""
-        return self.part.number if self.back is None else leg(self.part, back=self.back)
+        return self.part.number + self.moves if self.back is None else leg(self.part, back=self.back)
 
     @property
     def kind(self) -> FrameKind:

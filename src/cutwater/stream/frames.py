@@ -77,11 +77,16 @@ class FrameKind(IntEnum):
     """Of a lease, server: a sign of life; the client sends it back at once."""
     LEAVE = 13
     """Of a lease, server: it is over."""
+    MOVE = 14
+    """Client: the cut moves before the next part; with the layers that are the server's from now on, if any.
+    It counts as a part."""
+    MOVED = 15
+    """Server: agreed; with the layers that are the client's from now on, if any."""
 
 
-PARTS: Final = frozenset({FrameKind.PART, FrameKind.BACK})
+PARTS: Final = frozenset({FrameKind.PART, FrameKind.BACK, FrameKind.MOVE})
 """What a session counts, each answered once."""
-REPLIES: Final = frozenset({FrameKind.REPLY, FrameKind.OUTPUT})
+REPLIES: Final = frozenset({FrameKind.REPLY, FrameKind.OUTPUT, FrameKind.MOVED})
 """What they are answered with."""
 
 

@@ -206,4 +206,4 @@ def unpack_snapshot(content: bytes) -> Snapshot:
         end = _LENGTH.size + length
         return Snapshot(from_bytes(content[end:]), json.loads(content[_LENGTH.size : end]))
     except (struct.error, ValueError, SafetensorError) as error:
-        raise FileFormatError(f"the snapshot in the session's journal can't be read ({error})") from error
+        raise FileFormatError(f"the snapshot of a half can't be read ({error})") from error

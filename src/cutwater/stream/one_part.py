@@ -18,6 +18,7 @@ from cutwater.base.errors import CutwaterError
 from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import NORM, UNUSED, WAITED, Message, Packed, Packer
+from cutwater.stream.move import Move
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.step_trainer import SessionInfo, StepResult, StepTrainer
 from cutwater.train.rows import KeptRows
@@ -43,9 +44,16 @@ class OnePart:
     """Computes the parts of one session, in the order in which they are handed in."""
 
     def __init__(
-        self, session: SessionInfo, expect: Expectation, trainer: StepTrainer, clock: Callable[[], float]
+        self,
+        session: SessionInfo,
+        expect: Expectation,
+        trainer: StepTrainer,
+        clock: Callable[[], float],
+        besides: Callable[[Planned], Mapping[str, float]],
     ) -> None:
+        """``besides`` is what the reply to a part says that the half knows nothing of."""
         self._session, self._expect, self._trainer, self._clock = session, expect, trainer, clock
+        self._besides = besides
         self._packer = Packer(expect.at_client)
         self._needing = [place for place, spec in enumerate(expect.smashed) if spec in expect.gradients]
         # Only where parts wait for each other is there anything to say about it.
@@ -56,10 +64,12 @@ class OnePart:
         self._until = 0.0
         """When the last part was done."""
 
-    async def compute(self, planned: Planned, message: Message) -> Computed:
-        """A part and its reply; what goes wrong is a refusal that says so."""
-        number = planned.number
+    async def compute(self, planned: Planned | Move, message: Message) -> Computed:
+        """A part, or a move of the cut, and its reply; what goes wrong is a refusal that says so."""
+        number = message.number
         try:
+            if isinstance(planned, Move):
+                return await self._move(planned, message)
             return await self._compute(planned, message)
         except RefusedError:
             raise
@@ -93,6 +103,16 @@ class OnePart:
         self._until = self._clock()
         packed = self._pack(planned, result, gradients, seconds)
         return Computed(packed, seconds, (message.tensor_bytes, packed.outline.tensor_bytes), result.rest)
+
+    async def _move(self, move: Move, message: Message) -> Computed:
+        started = self._clock()
+        layers = message.tensors[0] if message.tensors else None
+        given = await self._trainer.move(self._session, move.cut, layers, message.scalars.get(NORM))
+        seconds = self._clock() - started
+        packer, sent = Packer(move.at_client), () if given is None else (given,)
+        scalars = {**self._waits, "server_seconds": seconds}
+        packed = packer.pack(FrameKind.MOVED, message.number, sent, scalars)
+        return Computed(packed, seconds, (message.tensor_bytes, packed.outline.tensor_bytes), None)
 
     async def _train(
         self, planned: Planned, tensors: Tensors, labels: Tensor | None, scalars: Mapping[str, float]
@@ -149,6 +169,7 @@ class OnePart:
             **said_sizes(self._expect.down, self._expect.going_down(planned), result.gradients),
             **self._waits,
             **({"loss": result.loss} if planned.back is None else {}),
+            **self._besides(planned),
             "server_seconds": seconds,
         }
         if not all(map(math.isfinite, scalars.values())):

@@ -19,7 +19,7 @@ from functools import partial
 from cutwater.base.errors import EngineError
 from cutwater.stream.connection import Connection
 from cutwater.stream.exchange import Arrival
-from cutwater.stream.frames import FrameKind
+from cutwater.stream.frames import PARTS, REPLIES
 from cutwater.stream.messages import Message, Packed
 from cutwater.stream.session_connections import CLOSED, SessionConnections
 
@@ -80,7 +80,7 @@ class Overlapped:
         letter = _Letter(packed, rows, time.monotonic())
         with self._turn:
             self._check()
-            if packed.kind is FrameKind.PART:
+            if packed.kind in PARTS:
                 self._connections.sent = packed.number + 1
             self._open.append(letter)
             self._unsent.append(letter)
@@ -147,7 +147,7 @@ class Overlapped:
             due = self._down(message.tensor_bytes, came)
             with self._turn:
                 self._open.popleft()
-                connections.have += message.kind is FrameKind.REPLY
+                connections.have += message.kind in REPLIES
                 self._answers.append((Arrival(message, letter.began, came), due))
                 self._turn.notify_all()
 
@@ -167,4 +167,4 @@ class Overlapped:
 
 
 def _lacks(received: int, letter: _Letter) -> bool:
-    return letter.packed.kind is not FrameKind.PART or letter.packed.number >= received
+    return letter.packed.kind not in PARTS or letter.packed.number >= received

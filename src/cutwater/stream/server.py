@@ -21,6 +21,7 @@ from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.lease import Events, HostedLease
 from cutwater.stream.limits import Limits
+from cutwater.stream.move import Move
 from cutwater.stream.office import Office
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.service import Service
@@ -144,6 +145,10 @@ class StreamServer:
         """Whether a session has ended, one way or another."""
         return self._hosted(ticket).over.done()
 
+    def propose(self, session: str, move: Move) -> None:
+        """Have the cut of a session moved after the mini-batch that it is at; one that is over stays."""
+        self._in_loop(self._propose(session, move))
+
     def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
         """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""
         return self._in_loop(self._drop(self._hosted(ticket), reason))
@@ -197,6 +202,11 @@ class StreamServer:
         if found is None:
             raise EngineError(f"lease {lease.claims.id} is not one of this server's, or is over")
         return found
+
+    async def _propose(self, session: str, move: Move) -> None:
+        hosted = self._service.hosted.get(session)
+        if hosted is not None:
+            hosted.propose(move)
 
     async def _drop(self, hosted: HostedSession, reason: str) -> SessionRecord:
         hosted.fail(RefusedError(Status.ABORTED, reason))

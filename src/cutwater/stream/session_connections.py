@@ -13,7 +13,7 @@ from cutwater.stream.expectation import Expectation, Gate
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.lookout import Lookout
-from cutwater.stream.messages import Assembler, Message, Packed, Packer
+from cutwater.stream.messages import Assembler, Gates, Message, Packed, Packer
 from cutwater.stream.pace import Pace, Paced
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.ticket import Ticket, opening
@@ -49,6 +49,10 @@ class SessionConnections:
     def openings(self) -> int:
         """Connections it took so far."""
         return self._attempt
+
+    def expect(self, gates: Gates) -> None:
+        """What the server may send from now on; nothing of it is on its way."""
+        self._assembler = Assembler(gates)
 
     def open(self) -> None:
         """Connect for the first time, with the patience for that."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from cutwater.federate.measured import Moved
 from cutwater.stream.refusal import RefusedError
 from cutwater.train.step import Part, Tensors
 from cutwater.train.three_parts import Back
@@ -75,6 +76,8 @@ class SessionRecord:
     """Whether its client has said that it is done."""
     kept_bytes: int = 0
     """Bytes of the rows that the server kept to the end, where a row goes up once."""
+    moves: tuple[Moved, ...] = ()
+    """Of its cut, in order; ``session`` has the last."""
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
@@ -103,6 +106,15 @@ class StepTrainer(Protocol):
     async def backward(self, session: SessionInfo, part: Part, back: Back, rows: int) -> StepResult:
         """From the gradients of that output to those of the smashed data of so many samples, and the update
         after the last part of a mini-batch."""
+
+    async def move(
+        self, session: SessionInfo, cut: int, layers: Tensor | None, norm: float | None
+    ) -> Tensor | None:
+        """Have the session at another cut from now on, between two mini-batches: take the bytes of the layers
+        that the half gains, or return those of the layers that it loses.
+
+        ``norm`` is what :meth:`step` is told with the first part of a mini-batch.
+        """
 
     async def closed(self, session: SessionInfo, record: SessionRecord) -> None:
         """The session is over, one way or another; called once, after its last part has returned."""

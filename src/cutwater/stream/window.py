@@ -37,7 +37,8 @@ class Window:
         self.complete = True
         """Whether what arrived so far ends with a mini-batch."""
         self.received = self.answered = 0
-        """Parts that have arrived in full, and those of them that have a reply."""
+        """Parts that have arrived in full, moves of the cut among them, and those that have a reply."""
+        self._moves = 0
         self._first = self._told = 0
         """The first part of the window, and how many replies the client has, or is being sent."""
         self._answers: dict[int, Answer] = {}
@@ -59,6 +60,7 @@ class Window:
             raise invalid(f"part {number} came, but the plan has {self.received} parts")
         if kind is not planned.kind:
             raise precondition(f"a {kind.name} came as part {number}, but a {planned.kind.name} is next")
+        planned = planned._replace(moves=self._moves)
         if planned.opens:
             self._open(number)
         self.received += 1
@@ -67,6 +69,20 @@ class Window:
         self.rows = self._next.rows if self._next is not None else planned.rows
         self.answer(number)
         return planned
+
+    @property
+    def more(self) -> bool:
+        """Whether the plan has more parts."""
+        return self._next is not None
+
+    def move(self, number: int) -> None:
+        """A move of the cut has arrived in full: a window of its own, between two mini-batches."""
+        if number != self.received:
+            raise precondition(f"move {number} came, but part {self.received} is next")
+        self._open(number)
+        self.received += 1
+        self._moves += 1
+        self.answer(number)
 
     def _open(self, number: int) -> None:
         # In turn, whoever sends ahead is not read: nothing has to be refused.

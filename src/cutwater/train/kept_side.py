@@ -17,7 +17,8 @@ from cutwater.train.step import AtServer, Side
 
 _HALF, _GRADIENT, _OPTIMIZER = "half/", "gradient/", "optimizer/"
 _BETWEEN = "\x1f"
-_PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None))
+"""What an optimizer may keep besides tensors."""
 
 
 def write_side(side: Side) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -49,6 +50,21 @@ def read_side(side: Side, tensors: Mapping[str, Tensor], plain: Mapping[str, Any
         side.least = plain["least"]
 
 
+def weight_name(name: str) -> str:
+    """Under which a weight or buffer is written."""
+    return _HALF + name
+
+
+def state_name(name: str, key: str) -> str:
+    """Under which a tensor is written that the optimizer keeps of a weight."""
+    return f"{_OPTIMIZER}{name}{_BETWEEN}{key}"
+
+
+def owner_of(name: str) -> str:
+    """The parameter or buffer that a tensor belongs to which was written under this name."""
+    return name.partition("/")[2].partition(_BETWEEN)[0]
+
+
 def _least(side: Side) -> float | None:
     return side.least if isinstance(side, AtServer) else None
 
@@ -68,10 +84,10 @@ def _write_optimizer(
         state[name] = {}
         for key, value in kept.items():
             if isinstance(value, Tensor):
-                full = f"{_OPTIMIZER}{name}{_BETWEEN}{key}"
+                full = state_name(name, key)
                 tensors[full] = value
                 elsewhere += [full] if value.device != parameter.device else []
-            elif isinstance(value, _PLAIN) and isinstance(key, str):
+            elif isinstance(value, PLAIN) and isinstance(key, str):
                 state[name][key] = value
             else:
                 return None
@@ -84,7 +100,7 @@ def _plain_of(group: Mapping[str, Any]) -> dict[str, Any] | None:
     rest = {key: value for key, value in group.items() if key != "params"}
     if any(isinstance(value, Tensor) for value in rest.values()):
         return None
-    return {key: value for key, value in rest.items() if isinstance(value, _PLAIN)}
+    return {key: value for key, value in rest.items() if isinstance(value, PLAIN)}
 
 
 def _read_optimizer(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
 from cutwater.train.manner import AS_IT_IS, Manner
 from cutwater.train.metrics import Metric
+from cutwater.train.moving import MovingStages, between, give, go_on
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -116,6 +117,11 @@ class Job:
         rest = (self.optimizer(task.lr), task.seed, watch, self.manner(task))
         return EndsSide(client, *rest) if isinstance(client, Ends) else ClientSide(client, *rest)
 
+    def between(self, cut: int, to: int) -> Mapping[str, Tensor]:
+        """Weights and buffers, by name, of the layers that change sides when a cut moves."""
+        less, more = sorted((cut, to))
+        return between(self.split(less).client, self.split(more).client)
+
     def traffic(self, cut: int, second_cut: int = 0) -> Traffic:
         """What of w^C crosses the client's link at a cut, or pair of cuts."""
         return _traffic(self.model, cut, second_cut)
@@ -147,6 +153,8 @@ class Steps:
     loss: float
     """Mean over the samples."""
     count: int
+    cut: int
+    """Where the session ended: that of its task, unless it has moved."""
 
 
 def run_session(
@@ -161,7 +169,8 @@ def run_session(
     """Phase 3 at a client, wherever its server is: all mini-batches, one after the other.
 
     The client's half has its weights already; afterwards it has the trained ones. ``server`` is None where
-    the client holds the whole model; ``begin`` is told how many samples the next mini-batch has.
+    the client holds the whole model; ``begin`` is told how many samples the next mini-batch has. A server
+    that has the cut moved is asked for that after every mini-batch (:mod:`cutwater.train.moving`).
     """
     job.model.restart()
     client = job.client_side(task, watch)
@@ -173,11 +182,23 @@ def run_session(
             loss = train(client, server, job.loss, parts, inputs, labels)
         total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
         steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
+        if isinstance(server, MovingStages) and (to := server.due()):
+            task, client = _moved(job, task, to, client, server)
     if not steps:
         raise RunError(
             f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"
         )
-    return Steps(total / samples, steps)
+    return Steps(total / samples, steps, task.cut)
+
+
+def _moved(job: Job, task: Task, to: int, old: ClientSide, server: MovingStages) -> tuple[Task, ClientSide]:
+    """The session and its client's side at another cut."""
+    given = give(old, job.between(task.cut, to)) if to < task.cut else None
+    came = server.move(to, given)
+    moved = replace(task, cut=to)
+    new = job.client_side(moved, old.watch)
+    go_on(new, old, came)
+    return moved, new
 
 
 def run_both_sides(job: Job, task: Task, weights: State) -> Result:
