@@ -2,16 +2,17 @@
 
     python benchmarks/network.py --only schedules        about twelve minutes on two cores, as root
 
-One client in a network namespace trains against the stream's server outside of it, with 1, 2, 4 and 8
-micro-batches, as fp32 and as int8, and int8 again with a round trip, made by a proxy that holds every byte
-back. What each half computes in a second is measured before, without a network and at the size of the parts,
-because a processor is faster with some sizes than with others; what coding and decoding take is part of it,
-because the plan knows nothing of that. The seconds of its steps, the median of three sessions, must be those
-of the plan, the bytes that the kernel counts those of the plan, and the weights those of the same session in
-one process, bit for bit. A round is the steps and the transfer of the client's half both ways, which crosses
-the same link. The link has 12 Mbit/s: both ends run on this machine, and over one of 40 Mbit/s int8 leaves
-so little to wait for that client, server and their codecs get in each other's way on two cores (measured:
-1.12 to 1.22 of predicted for int8 in 2 to 8 parts, which no plan can know of).
+One client in a network namespace trains against the stream's server outside of it, with 1, 2, 4 and 8 micro-
+batches, as fp32 and as int8, and int8 again with a round trip, made by a proxy that holds every byte back.
+What each half computes in a second is measured before, without a network and at the size of the parts,
+because a processor is faster with some sizes than with others, and with pauses between the halves, because it
+is slower after one; what coding and decoding take is part of it, because the plan knows nothing of that. The
+seconds of its steps, the median of three sessions, must be those of the plan, the bytes that the kernel
+counts those of the plan, and the weights those of the same session in one process, bit for bit. A round is
+the steps and the transfer of the client's half both ways, which crosses the same link. The link has 12
+Mbit/s: both ends run on this machine, and over one of 40 Mbit/s int8 leaves so little to wait for that
+client, server and their codecs get in each other's way on two cores (measured: 1.12 to 1.22 of predicted for
+int8 in 2 to 8 parts, which no plan can know of).
 """
 
 import asyncio
@@ -61,6 +62,8 @@ CLIENT = "mid"
 """Of network.py's links, 12 Mbit/s."""
 TRIP = 0.04
 """Seconds that the proxy makes a round trip take."""
+PAUSE = 0.1
+"""Seconds for which halves wait for each other while their computing is measured."""
 SCENARIO = """
 [model]
 name = "cnn"
@@ -162,10 +165,11 @@ class Coded(ServerStages):
     def _across(self, coder: Coder, number: int, tensors: Tensors, here: str, there: str) -> Tensors:
         began = time.monotonic()
         coded = coder.encode(number, tensors)
-        sent = time.monotonic()
+        self._seconds[here] += time.monotonic() - began
+        time.sleep(PAUSE)
+        began = time.monotonic()
         arrived = coder.decode(number, coded, tensors)
-        self._seconds[here] += sent - began
-        self._seconds[there] += time.monotonic() - sent
+        self._seconds[there] += time.monotonic() - began
         return arrived
 
 

@@ -1,6 +1,6 @@
 """Codecs and windows over the stream: what an int8 step costs, and shares with several parts on their way.
 
-    python benchmarks/stream.py --only windows        about half a minute on two cores
+    python benchmarks/stream.py --only windows        about a minute on two cores
 
 An int8 step carries the same 1 MiB of float32 each way as an fp32 one, coded and decoded at both ends, to
 a server in another process on this machine; they take turns, so that a busy machine hits both alike. On
