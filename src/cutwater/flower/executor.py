@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
 from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.execute.local import LocalTrainer
@@ -20,6 +19,7 @@ from cutwater.federate.study import Study
 from cutwater.flower.leases import Leases
 from cutwater.flower.letters import from_letter
 from cutwater.flower.orders import SETTLE, OrderBook, Sent
+from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose, Resharing
 from cutwater.flower.roster import Roster, replies
 from cutwater.flower.updates import Reply, content_of, read_update
@@ -54,7 +54,7 @@ class FlowerExecutor:
     def __init__(
         self,
         study: Study,
-        grid: Grid,
+        grid: PatientGrid,
         stream: Tickets,
         hosting: Halves,
         *,

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from cutwater.flower.holding import LEASE
 from cutwater.flower.letters import to_letter
+from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.replies import ReplyPool
 from cutwater.stream.lease import Event, News
 from cutwater.stream.letters import Letter
@@ -52,7 +52,7 @@ class _Lease:
 class Leases:
     """Who holds a lease; used by one thread."""
 
-    def __init__(self, grid: Grid, stream: StreamServer, *, run: str, most: int, say: Say) -> None:
+    def __init__(self, grid: PatientGrid, stream: StreamServer, *, run: str, most: int, say: Say) -> None:
         self._grid, self._stream, self._run, self._most, self._say = grid, stream, run, most, say
         self._leases: dict[str, _Lease] = {}
         self._declined: set[int] = set()

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from flwr.app import Message
-from flwr.serverapp import Grid
+
+from cutwater.flower.patient_grid import PatientGrid
 
 POOL = 16
 """Threads that look for replies."""
@@ -25,7 +26,7 @@ HANGS = 1.0
 class ReplyPool:
     """Looks for the replies to some messages until it is closed."""
 
-    def __init__(self, grid: Grid, ids: Iterable[str], pause: float) -> None:
+    def __init__(self, grid: PatientGrid, ids: Iterable[str], pause: float) -> None:
         self._grid, self._pause = grid, pause
         began = time.monotonic()
         self._due = deque((began, id_) for id_ in ids)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
+from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.replies import ReplyPool
 
 Say = Callable[[str], None]
@@ -28,14 +28,14 @@ _GLANCE = 1.0
 
 
 def exchange(
-    grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
+    grid: PatientGrid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[int, Message]]:
     """The replies alone of :func:`replies`."""
     return (found for found in replies(grid, messages, until, clock) if found is not None)
 
 
 def replies(
-    grid: Grid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
+    grid: PatientGrid, messages: Sequence[Message], until: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[int, Message] | None]:
     """Send messages; yield (index of message, reply) as replies come, each once, until all or the time is up.
 
@@ -65,7 +65,7 @@ class Roster:
     """Clients and their nodes."""
 
     def __init__(
-        self, grid: Grid, names: Sequence[str], say: Say = lambda _: None, *, ask_all: bool = True
+        self, grid: PatientGrid, names: Sequence[str], say: Say = lambda _: None, *, ask_all: bool = True
     ) -> None:
         self.grid, self.names, self._say = grid, list(names), say
         self._ask_all = ask_all

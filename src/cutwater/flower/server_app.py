@@ -19,6 +19,7 @@ from cutwater.federate.record import Record
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import score_text
 from cutwater.flower.executor import FlowerExecutor
+from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.session_process import session_process
@@ -94,7 +95,7 @@ def serve(
         hosts = _hosts(held, study, run, settings, shared, say)
         executor = FlowerExecutor(
             study,
-            grid,
+            PatientGrid(grid),
             hosts.tickets,
             hosts.halves,
             run=run,
