@@ -14,9 +14,11 @@ os.environ.pop("COLUMNS", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Neither what a user's cache holds nor what is left there is a test's business.
-_CACHE = tempfile.TemporaryDirectory(prefix="cutwater-cache-")
-os.environ["XDG_CACHE_HOME"] = _CACHE.name
+# Neither what a user's cache holds nor what is left there is a test's business. Tests in parallel share one
+# that their parent has made: a profile that one of them has counted is not counted by the others.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="cutwater-cache-")
+    os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 HERE = Path(__file__).resolve()
 

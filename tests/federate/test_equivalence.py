@@ -27,7 +27,7 @@ OPTIMIZERS = {
     "momentum": {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 1e-4},
     "adam": {"optimizer": "adam"},
 }
-ROUNDS = 3
+ROUNDS = 2
 
 
 def data_for(input_: str) -> Data:
@@ -38,6 +38,10 @@ def data_for(input_: str) -> Data:
     )
     samples = [(draw(*shape, generator=random), int(k % 4)) for k in range(60)]
     return from_datasets(samples[:48], samples[48:], classes=4)
+
+
+def settings(optimizer: str) -> TrainSettings:
+    return TrainSettings(clients_per_round=2, seed=3, evaluate_every=99, lr=1e-4, **OPTIMIZERS[optimizer])
 
 
 def study(model: str, optimizer: str) -> Study:
@@ -51,7 +55,7 @@ def study(model: str, optimizer: str) -> Study:
         clients,
         Server(20e9),
         Session(steps=2, batch_size=4),
-        train=TrainSettings(clients_per_round=2, seed=3, evaluate_every=99, lr=1e-4, **OPTIMIZERS[optimizer]),
+        train=settings(optimizer),
         share_out=DataSettings(partition="iid"),
     )
 
@@ -63,10 +67,15 @@ def train(study_: Study, planner: str, workers: int = 1, **options) -> tuple[lis
     return [step.record.weights_sha256 for step in steps], cuts
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def discovered(request) -> Study:
+    """A model that is taken apart and profiled once for all optimizers."""
+    return study(request.param, "sgd")
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
-def test_random_cuts_give_the_weights_of_fedavg_after_every_round(model, optimizer):
-    subject = study(model, optimizer)
+def test_random_cuts_give_the_weights_of_fedavg_after_every_round(discovered, optimizer):
+    subject = replace(discovered, train=settings(optimizer))
     whole, cuts = train(subject, "fedavg")
     assert cuts == {len(subject.model)}
     assert len(set(whole)) == ROUNDS
@@ -77,25 +86,28 @@ def test_random_cuts_give_the_weights_of_fedavg_after_every_round(model, optimiz
     assert two_workers == whole
 
 
-def test_the_plan_changes_the_clock_but_not_the_weights():
-    subject = study("vit_tiny", "sgd")
+@pytest.fixture(scope="module")
+def vit() -> Study:
+    return study("vit_tiny", "sgd")
+
+
+def test_the_plan_changes_the_clock_but_not_the_weights(vit):
     digests, seconds = [], []
     for planner in ("fedavg", "exact", "greedy"):
-        steps = trained_by(subject.with_planner(planner), 2)
+        steps = trained_by(vit.with_planner(planner), 2)
         digests.append([step.record.weights_sha256 for step in steps])
         seconds.append(steps[-1].record.virtual_seconds)
     assert digests[0] == digests[1] == digests[2]
     assert seconds[1] < seconds[0]
 
 
-def test_a_different_seed_gives_different_weights():
-    one = study("vit_tiny", "sgd")
-    other = replace(one, train=replace(one.train, seed=4))
-    assert train(one, "fedavg")[0] != train(other, "fedavg")[0]
+def test_a_different_seed_gives_different_weights(vit):
+    other = replace(vit, train=replace(vit.train, seed=4))
+    assert train(vit, "fedavg")[0] != train(other, "fedavg")[0]
 
 
-def test_the_fingerprint_of_a_study_changes_with_what_matters_and_with_nothing_else():
-    one = study("vit_tiny", "sgd")
+def test_the_fingerprint_of_a_study_changes_with_what_matters_and_with_nothing_else(vit):
+    one = vit
     same = study("vit_tiny", "sgd")
     assert one.fingerprint() == same.fingerprint()
     assert one.fingerprint() == replace(one, train=replace(one.train, rounds=99)).fingerprint()
