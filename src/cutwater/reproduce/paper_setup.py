@@ -10,7 +10,8 @@ from cutwater.plan.fleet import Client
 from cutwater.plan.latency import Phases
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
-from cutwater.profile.count import PAPER_KAPPA, profile_model
+from cutwater.profile.cache import profile_of
+from cutwater.profile.count import PAPER_KAPPA
 from cutwater.profile.values import Profile
 from cutwater.report.figures import GROUPS
 from cutwater.scenario.file import Scenario, load_scenario
@@ -31,7 +32,7 @@ TEN_ARE = (
 @cache
 def paper_profile(model: str, input_: str, classes: int, kappa: float) -> Profile:
     """A model counted as the paper counts: mult-adds, and κ forward passes for a backward pass."""
-    return profile_model(model, input_, classes, count="paper", kappa=kappa)
+    return profile_of(model, input=input_, classes=classes, count="paper", kappa=kappa)
 
 
 def profile() -> Profile:

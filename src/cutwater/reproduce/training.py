@@ -26,7 +26,7 @@ from cutwater.model.precision import one_thread
 from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
-from cutwater.profile.count import profile_model
+from cutwater.profile.cache import profile_of
 from cutwater.profile.values import Profile
 from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
 from cutwater.runs.reader import read_run
@@ -110,7 +110,11 @@ def slowed(costs: Profile) -> float:
 
 def make_study(settings: TrainingSettings, data: Data, seed: int) -> Study:
     """The thirty clients with one model and seed."""
-    costs = profile() if settings.model == MODEL else profile_model(settings.model, data.input, data.classes)
+    costs = (
+        profile()
+        if settings.model == MODEL
+        else profile_of(settings.model, input=data.input, classes=data.classes)
+    )
     scale = slowed(costs)
     fleet = thirty().fleet
     fleet = fleet.replace(compute=fleet.compute * scale)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutwater.plan.planners import run as plan_by
 from cutwater.plan.problem import Problem
-from cutwater.profile.count import profile_model
+from cutwater.profile.cache import profile_of
 from cutwater.profile.fit import fit
 from cutwater.profile.values import Profile
 from cutwater.reproduce.curves import numbers
@@ -102,7 +102,9 @@ class Models:
 @cache
 def exact_profile(model: Model) -> Profile:
     """A model counted exactly: the paper's way of counting misses what attention computes."""
-    return profile_model(model.name, model.input, model.classes, count="exact", **dict(model.options))
+    return profile_of(
+        model.name, input=model.input, classes=model.classes, count="exact", **dict(model.options)
+    )
 
 
 def run(settings: Settings, context: Context) -> Models:
