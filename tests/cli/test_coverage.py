@@ -113,3 +113,10 @@ def test_the_command_checks_models_in_processes_of_their_own(tmp_path):
     assert {each["library"] for each in found} == {"torch"}
     assert [each["outcome"] for each in found if each["name"] == "TransformerEncoder"] == ["right"]
     assert "| torch " in written.read_text()
+
+
+def test_a_model_that_takes_too_long_is_given_up_and_the_next_one_checked():
+    command = ["coverage", "torch/Transformer", "torch/TransformerEncoder", "--json", "--seconds", "1"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert [each["reason"] for each in json.loads(result.stdout)] == ["takes longer than 1 seconds"] * 2

@@ -19,7 +19,7 @@ def coverage(
         list[str] | None, typer.Argument(help="Libraries or models, such as timm; all unless given.")
     ] = None,
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="The time limit of a model.")] = 180,
+    seconds: Annotated[float, typer.Option(min=1, help="The time limit of a model, in CPU seconds.")] = 180,
     page: Annotated[
         Path | None, typer.Option(help="Write a page in Markdown, such as docs/coverage.md.")
     ] = None,
