@@ -148,8 +148,9 @@ def test_a_process_that_is_killed_is_known_to_be_gone_within_seconds():
 
 
 def test_a_holder_that_says_nothing_is_away_and_back_when_it_says_something():
-    patient = replace(LIMITS, patience=60.0)
-    with leased() as (server, proxy, ticket):
+    # Of gRPC's own keepalive nothing is heard meanwhile: it would close the connection as well.
+    patient = replace(LIMITS, keepalive=10.0, keepalive_timeout=60.0, patience=60.0)
+    with leased(patient) as (server, proxy, ticket):
         mirror = Mirror(ticket, patient)
         event(server, News.HERE)
         proxy.dead.set()

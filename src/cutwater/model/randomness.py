@@ -11,7 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
@@ -61,6 +61,12 @@ class RandomStream:
     def __init__(self, seed: int, step: int) -> None:
         self._begun = _begin(seed, step, "")
 
+    @classmethod
+    def nobody_else(cls) -> AbstractContextManager[Any]:
+        """Within, no other thread is in a stream; this one may enter one."""
+        entered: AbstractContextManager[Any] = cls._entered
+        return entered
+
     def __enter__(self) -> None:
         self._entered.acquire()
         generators, cuda = [torch.default_generator], _cuda_in_use()
@@ -104,19 +110,21 @@ def enter_layer(layer: int) -> None:
 def drawn_from(*parts: object) -> Iterator[None]:
     """Within, what draws from the generators of torch, numpy and Python draws what follows from the parts.
 
-    For the user's own code, such as a dataset that augments its samples; afterwards all are as before.
+    For the user's own code, such as a dataset that augments its samples; afterwards all are as before. A
+    thread that would enter a stream meanwhile waits, as layers draw from the same generators.
     """
     seed = derive_seed(*parts)
-    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(before[0])
-        np.random.set_state(before[1])
-        random.setstate(before[2])
+    with RandomStream.nobody_else():
+        before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before[0])
+            np.random.set_state(before[1])
+            random.setstate(before[2])
 
 
 def draws(read: Callable[[], object]) -> bool:
