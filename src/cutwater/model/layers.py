@@ -65,7 +65,8 @@ class Layered:
     """False where the whole was seen to differ from the module's own forward by rounding.
 
     It is the same function then, by other kernels of torch: attention has one of its own for input without
-    padding, and sums add up in another order for each layout in memory. From cut to cut nothing differs.
+    padding, and sums add up in another order for each layout in memory. From cut to cut nothing differs. It
+    is seen with samples of the example's size; with others, an exact one may differ so as well.
     """
 
     def __post_init__(self) -> None:
