@@ -1,6 +1,7 @@
 """A plan as a table of columns: CSV for spreadsheets, Parquet for what reads columns, JSON row by row.
 
-A million clients are written in pieces, a column at a time, never as a million objects.
+A million clients are written in pieces, a column at a time, never as a million objects. CSV has the 14 digits
+that spreadsheets hold anyway, which are written in half the time of all 17; the others have every bit.
 """
 
 import json
@@ -116,14 +117,24 @@ def _pieces(count: int) -> Iterator[slice]:
     return (slice(start, start + PIECE) for start in range(0, count, PIECE))
 
 
-def _numbers(values: NDArray[Any]) -> list[str]:
-    """Numbers as Python and JSON write them; in columns where many are alike, each is written once."""
+def _numbers(values: NDArray[Any], write: Callable[[list[Any]], list[str]]) -> list[str]:
+    """Numbers as text; in columns where many are alike, each is written once."""
     first = values[:_LOOK]
     if 2 * len(np.unique(first)) > len(first):
-        return list(map(repr, values.tolist()))
+        return write(values.tolist())
     known, places = np.unique(values, return_inverse=True)
-    written = list(map(repr, known.tolist()))
+    written = write(known.tolist())
     return [written[place] for place in places.tolist()]
+
+
+def _all_digits(values: list[Any]) -> list[str]:
+    """As Python and JSON write them."""
+    return list(map(repr, values))
+
+
+def _fourteen_digits(values: list[float]) -> list[str]:
+    """Rounded, all in one go."""
+    return ("%.14g," * len(values) % tuple(values)).split(",")[:-1]
 
 
 def _texts(column: Column, write: Callable[[str], str]) -> list[str]:
@@ -141,7 +152,7 @@ def _is_numeric(column: Column) -> TypeGuard[NDArray[Any]]:
 
 def _csv_cells(column: Column) -> list[str]:
     if _is_numeric(column):
-        return _numbers(column)
+        return _numbers(column, _fourteen_digits if column.dtype.kind == "f" else _all_digits)
     if not isinstance(column, np.ndarray) and not _ANY_ODD.search("\0".join(column)):
         return list(column)
     return _texts(column, _csv_text)
@@ -155,7 +166,7 @@ def _csv_text(text: str) -> str:
 def _json_cells(column: Column) -> list[str]:
     if not _is_numeric(column):
         return _texts(column, json.dumps)
-    found = _numbers(column)
+    found = _numbers(column, _all_digits)
     for place in np.flatnonzero(~np.isfinite(column)).tolist():
         found[place] = "null"
     return found
