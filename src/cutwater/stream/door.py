@@ -63,6 +63,8 @@ class Door:
         self._strangers: dict[int, _Stranger] = {}
         self._others: dict[int, int] = {}
         """Descriptors that are not, or no longer, ours to look at, each with its inode."""
+        self._guests: dict[int, tuple[int, Peer]] = {}
+        """Descriptors of those who were let in, with inode and peer: they are asked for once."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cutwater-door", daemon=True)
         self.shed = 0
@@ -104,6 +106,10 @@ class Door:
             there.add(fd)
             if self._others.get(fd) == inode:
                 continue
+            guest = self._guests.get(fd)
+            if guest is not None and guest[0] == inode:
+                peers.add(guest[1])
+                continue
             peer = _peer(fd, inode, self._port)
             if peer is None:
                 self._others[fd] = inode
@@ -113,10 +119,11 @@ class Door:
             known = self._strangers.get(fd)
             if peer in self._known:
                 self._strangers.pop(fd, None)
+                self._guests[fd] = inode, peer
             elif known is None or known.inode != inode:
                 self._strangers[fd] = _Stranger(inode, peer, time.monotonic())
-        for table in (self._strangers, self._others):
-            for fd in [fd for fd in table if fd not in there]:
+        for table in (self._strangers, self._others, self._guests):
+            for fd in table.keys() - there:
                 del table[fd]
         self._known -= known_before - peers
 
