@@ -80,6 +80,35 @@ def test_a_node_that_declines_is_sent_messages_and_the_round_is_the_same(tmp_pat
     assert any("client phone can't hold a lease" in line for line in said)
 
 
+class Starter(Node):
+    """Takes a while to start, and counts how many do at the same time."""
+
+    starting, most, lock = 0, 0, threading.Lock()
+
+    def __call__(self, message):
+        if message.metadata.message_type == "train.lease":
+            with Starter.lock:
+                Starter.starting += 1
+                Starter.most = max(Starter.most, Starter.starting)
+            time.sleep(0.5)
+            with Starter.lock:
+                Starter.starting -= 1
+        return super().__call__(message)
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(0, 4), (1, 1), (3, 3)])
+def test_nodes_are_offered_leases_so_many_at_once_and_rounds_are_the_same(
+    tmp_path, monkeypatch, at_once, most
+):
+    monkeypatch.setattr(Starter, "most", 0)
+    given = settings(write_four(tmp_path, rounds=1), lease=True, enrol_at_once=at_once)
+    nodes = nodes_of(given, **{name: Starter(name, given) for name in NAMES})
+    there, here = served(MemoryGrid(nodes), "r1", given), run(study_for(given))
+    assert [one.record.weights_sha256 for one in there] == [one.record.weights_sha256 for one in here]
+    assert Starter.most == most
+    assert all(node.messages == ["query", "train.lease"] for node in nodes.values())
+
+
 class Quitter(Node):
     """Takes the lease, and is gone when the first order comes."""
 

@@ -4,6 +4,7 @@ TLS and node authentication are on, telemetry and update checks are off, Flower'
 fleet's own, and nothing is left running or lying about.
 """
 
+import os
 import re
 import shutil
 import tempfile
@@ -19,6 +20,8 @@ from cutwater.federate.from_scenario import train_settings
 from cutwater.fleet.credentials import make_certificate, make_node_key
 from cutwater.fleet.processes import Processes, free_ports, wait_for_port
 from cutwater.flower.scaffold import scaffold
+from cutwater.runs.layout import METRICS
+from cutwater.runs.metrics import read
 from cutwater.scenario.file import load_scenario
 
 QUIET = {
@@ -56,9 +59,9 @@ class LocalFleet:
         self.host = host
         """The address of this machine that nodes find the server at."""
         self.scenario = Path(scenario).resolve()
-        read = load_scenario(self.scenario)
-        self.names = tuple(read.fleet.names)
-        self.rounds = train_settings(read).rounds
+        loaded = load_scenario(self.scenario)
+        self.names = tuple(loaded.fleet.names)
+        self.rounds = train_settings(loaded).rounds
         """Of the scenario."""
         self.simulation, self._say = simulation, say
         self.nodes: dict[str, int] = {}
@@ -122,6 +125,7 @@ class LocalFleet:
             "run-dir": str(Path(run_dir).resolve()),
             "emulate": emulate,
             "lease": lease,
+            "enrol-at-once": 2 * (os.cpu_count() or 1),
             "stream-host": self.host,
             "stream-port": stream_port,
             "journal": journal,
@@ -139,6 +143,8 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
+                if _kept(run_dir) >= (rounds or self.rounds):
+                    return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
                     "same folder, and it goes on after the last round that was kept"
@@ -239,6 +245,13 @@ class LocalFleet:
         for name, command in calls.items():
             if self.processes.wait(name, _START):
                 raise EngineError(f"{' '.join(command[:3])} failed: {self.processes.said(name)}")
+
+
+def _kept(run_dir: str | Path) -> int:
+    """Rounds that a run folder holds."""
+    with suppress(FileNotFoundError):
+        return len(read(Path(run_dir) / METRICS))
+    return 0
 
 
 class _Pulse:

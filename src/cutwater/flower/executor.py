@@ -62,18 +62,23 @@ class FlowerExecutor:
         identity: str,
         emulate: bool = False,
         leases_at: StreamServer | None = None,
+        enrol_at_once: int = 0,
         propose: Propose | None = None,
         say: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
         job = study.job()
-        self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate)
+        self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate and leases_at is None)
         self._study, self._grid, self._clock, self._emulate = study, grid, clock, emulate
         self._stream, self._hosting, self._propose = stream, hosting, propose
         self._trainer = LocalTrainer(job, study.test())
         self._book = OrderBook(study, job, stream, hosting, run=run, identity=identity, emulate=emulate)
         most = tensor_bytes(study.initial.values()) + _ROOM
-        self._leases = Leases(grid, leases_at, run=run, most=most, say=say) if leases_at is not None else None
+        self._leases = (
+            None
+            if leases_at is None
+            else Leases(grid, leases_at, run=run, most=most, say=say, at_once=enrol_at_once)
+        )
         self._began = clock()
 
     def absent(self, clients: Sequence[str]) -> Mapping[str, str]:

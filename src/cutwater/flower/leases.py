@@ -52,8 +52,12 @@ class _Lease:
 class Leases:
     """Who holds a lease; used by one thread."""
 
-    def __init__(self, grid: PatientGrid, stream: StreamServer, *, run: str, most: int, say: Say) -> None:
+    def __init__(
+        self, grid: PatientGrid, stream: StreamServer, *, run: str, most: int, say: Say, at_once: int = 0
+    ) -> None:
         self._grid, self._stream, self._run, self._most, self._say = grid, stream, run, most, say
+        self._at_once = at_once
+        """Nodes that are offered a lease before the next are; all if 0."""
         self._leases: dict[str, _Lease] = {}
         self._declined: set[int] = set()
         self._known: set[str] = set()
@@ -67,21 +71,29 @@ class Leases:
     def enrol(self, nodes: Mapping[str, int]) -> None:
         """Offer a lease to every node that has none and may want one, and wait once for it to be taken up.
 
-        Who does not come is offered another now and then, without holding anybody up.
+        Who does not come is offered another now and then, without holding anybody up. Nodes that share a
+        machine are better offered theirs a few at a time: where many start at once, each takes longer than
+        Flower waits for it, which then starts another, and so on.
         """
         self._note_all()
         for client in [name for name, lease in self._leases.items() if nodes.get(name) != lease.node]:
             self._end(client)
         self._withdraw()
         new = [name for name in nodes if name not in self._leases and nodes[name] not in self._declined]
-        for client in new:
-            self._offer(client, nodes[client])
+        size = self._at_once or max(len(new), 1)
+        for start in range(0, max(len(new), 1), size):
+            for client in new[start : start + size]:
+                self._offer(client, nodes[client])
+            self._wait_for(nodes)
+
+    def _wait_for(self, nodes: Mapping[str, int]) -> None:
+        """Until those who were offered a lease are there, each once."""
         away = {name for name in nodes if name in self._leases and not self.holds(name)} - self._missed
         if not away:
             return
         patience = _COMES if away - self._known else _AGAIN
         self._await(away, time.monotonic() + patience)
-        self._known |= set(nodes)
+        self._known |= away
         for name in sorted(away):
             if name in self._leases and not self.holds(name):
                 self._missed.add(name)

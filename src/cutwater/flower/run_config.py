@@ -40,6 +40,12 @@ class RunConfig:
         "whether a node keeps its process and its connection for all rounds, instead of a new process for "
         "each message",
     ] = True
+    enrol_at_once: Annotated[
+        int,
+        Whole(0),
+        "how many nodes are offered a lease before the next are, where they share a machine that can't start "
+        "them all at once; all if 0",
+    ] = 0
     journal: Annotated[
         bool,
         Flag(),

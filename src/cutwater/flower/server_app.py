@@ -102,6 +102,7 @@ def serve(
             identity=identity(study, settings),
             emulate=settings.emulate,
             leases_at=hosts.leases_at if settings.lease else None,
+            enrol_at_once=settings.enrol_at_once,
             # An emulated link is slow where the server does not see it, and would pass for a slow device.
             propose=hosts.propose if settings.move_cuts and not settings.emulate else None,
             say=say,
