@@ -82,7 +82,7 @@ def test_half_a_minute_without_a_network_is_over_within_ten_seconds_of_its_end(w
     try:
         with StreamServer(half, host="0.0.0.0", advertise="0.0.0.0") as server:
             for number, place in enumerate(cables):
-                server._advertise = place.here
+                server._office._advertise = place.here
                 devices.append(Device(server, place, f"k{number}"))
             assert eventually(lambda: all(len(each.lines) > 5 for each in devices), seconds=120)
             out = devices if who == "both of two" else devices[:1]
