@@ -37,7 +37,7 @@ REQUESTS, CROWD, SECONDS = 400, 300, 20.0
 ACTIVE, IDLE, STEPS = 20, 200, 50
 RESETS = 200
 """Connections that are made and reset in a second."""
-TURNS = 8
+TURNS = 6
 SETTLED = 1.5
 """Seconds after which a crowd is there: how they come in is not the question."""
 MOST_P99, MOST_BESIDE_IDLE, MOST_GROWTH = 1.5, 1.2, 512.0
