@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -195,12 +195,11 @@ def _sizes(profile: Profile, name: str, *, down: bool) -> _Sizes:
         plain = profile.column("gradient_bits" if down else "smashed_bits")
         plain[-1] = 0.0
         return plain, np.zeros_like(plain)
-    # The same tensors cross at many cuts, as blocks repeat: each kind is sized once.
-    sized = cache(partial(crossing_size, codec=find_codec(name), down=down))
-    sizes = [(0, 0) if cut.crossing is None else sized(cut.crossing) for cut in profile.cuts]
-    sizes[-1] = (0, 0)
-    sample, message = np.array(sizes, dtype=np.float64).T
-    return np.array(sample), np.array(message)
+    codec, (kinds, at) = find_codec(name), profile.crossings
+    sizes = [(0, 0) if kind is None else crossing_size(kind, codec, down=down) for kind in kinds]
+    sample, message = np.array(sizes, dtype=np.float64)[at].T.copy()
+    sample[-1] = message[-1] = 0.0
+    return sample, message
 
 
 def _both(smashed: Mapping[str, _Sizes], gradient: Mapping[str, _Sizes], name: str) -> Iterator[_Sizes]:
@@ -210,7 +209,8 @@ def _both(smashed: Mapping[str, _Sizes], gradient: Mapping[str, _Sizes], name: s
 
 def _known(profile: Profile, wire: Wire, places: Places) -> Bools:
     plain = wire.up == wire.down == "fp32"
-    told = np.array([plain or cut.crossing is not None for cut in profile.cuts])
+    kinds, at = profile.crossings
+    told = np.array([plain or kind is not None for kind in kinds])[at]
     told[-1] = True
     known: Bools = told[places.first - 1] & (~places.pairs | told[places.second - 1])
     return known

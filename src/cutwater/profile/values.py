@@ -1,6 +1,7 @@
 """What every cut of a model costs, as frozen values (paper, Sec. IV-A). Needs no torch."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -124,7 +125,22 @@ class Profile:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One amount for all cuts 1..L as an array, such as ``column("smashed_bits")``."""
-        return np.array([getattr(cut, name) for cut in self.cuts], dtype=np.float64)
+        if name not in self._columns:
+            self._columns[name] = np.array([getattr(cut, name) for cut in self.cuts], dtype=np.float64)
+        return self._columns[name].copy()
+
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[np.float64]]:
+        return {}
+
+    @cached_property
+    def crossings(self) -> tuple[tuple[tuple[Crossing, ...] | None, ...], NDArray[np.int64]]:
+        """What crosses, each kind once, and the place of every cut's among them.
+
+        Blocks repeat, and so do the tensors between them.
+        """
+        kinds = {kind: place for place, kind in enumerate(dict.fromkeys(cut.crossing for cut in self.cuts))}
+        return tuple(kinds), np.array([kinds[cut.crossing] for cut in self.cuts], dtype=np.int64)
 
     @property
     def total_bits(self) -> int:
