@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from cutwater.base.errors import EngineError
 from cutwater.base.toml import toml_value
@@ -118,7 +119,7 @@ class LocalFleet:
         ``scenario`` may name the app's own copy instead of the file itself, which finds files beside it;
         ``meanwhile`` is called about twice a second.
         """
-        config = {
+        config: dict[str, Any] = {
             "scenario": scenario or str(self.scenario),
             "planner": planner,
             "rounds": rounds or 0,
@@ -143,7 +144,8 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                if _kept(run_dir) >= (rounds or self.rounds):
+                played = load_scenario(self.app / config["scenario"])
+                if _kept(run_dir) >= (rounds or train_settings(played).rounds):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
