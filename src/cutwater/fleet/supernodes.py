@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from cutwater.base.errors import EngineError
 from cutwater.base.toml import toml_value
@@ -119,8 +118,9 @@ class LocalFleet:
         ``scenario`` may name the app's own copy instead of the file itself, which finds files beside it;
         ``meanwhile`` is called about twice a second.
         """
-        config: dict[str, Any] = {
-            "scenario": scenario or str(self.scenario),
+        played = scenario or str(self.scenario)
+        config = {
+            "scenario": played,
             "planner": planner,
             "rounds": rounds or 0,
             "run-dir": str(Path(run_dir).resolve()),
@@ -144,8 +144,7 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                played = load_scenario(self.app / config["scenario"])
-                if _kept(run_dir) >= (rounds or train_settings(played).rounds):
+                if _kept(run_dir) >= (rounds or train_settings(load_scenario(self.app / played)).rounds):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
