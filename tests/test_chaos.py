@@ -127,3 +127,10 @@ def test_a_report_of_pytest_is_read_with_its_seed_figures_and_skips(tmp_path):
         "case a/test_a.py::test_two False not here",
     ]
     assert done.stdout.splitlines()[-1] == "seed 42"
+
+
+def test_tests_of_a_file_run_in_its_order():
+    """The last of a file's may end what all before it use."""
+    tests = SCENARIOS[2].tests
+    assert list(tests) != sorted(tests), "or names alone would tell"
+    assert sorted(set(tests), key=CHAOS["_place"]) == list(tests), "as they are listed"

@@ -8,6 +8,7 @@ import pytest
 from floods import continuation_flood
 from stream_rig import QUICK, Echo, eventually, example, expected, issue
 
+from cutwater.stream import door as door_module
 from cutwater.stream.client import StreamClient
 from cutwater.stream.door import EVERY, Door, Peer
 from cutwater.stream.lookout import Lookout
@@ -110,3 +111,21 @@ def test_a_session_goes_on_over_a_new_connection_when_the_way_is_back():
             run_steps(client, 2, first=2)
             assert client.openings == 2
     assert [number for _, number in half.steps] == [0, 1, 2, 3]
+
+
+def test_the_peer_of_whoever_was_let_in_is_asked_for_once(monkeypatch):
+    asked = []
+    real = door_module._peer
+    monkeypatch.setattr(door_module, "_peer", lambda fd, *rest: asked.append(fd) or real(fd, *rest))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as guest, listening.accept()[0] as ours:
+            door = Door(port, seconds=60.0)
+            door.let_in(f"ipv4:127.0.0.1:{guest.getsockname()[1]}")
+            for _ in range(3):
+                door._look()
+            assert asked.count(ours.fileno()) == 1
+            assert door._known, "and it is known as long as it is here"
+        door._look()
+        door._look()
+        assert not door._known
