@@ -197,10 +197,40 @@ class Repeating(nn.Module):
         return x
 
 
+class Helped(nn.Module):
+    """A block that is handed another module, and calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = nn.Linear(6, 6)
+
+    def forward(self, x, help):
+        return (self.own(x) + help(x)).relu()
+
+
+class Handing(nn.Module):
+    """One module is handed to all blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.shared = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.blocks = nn.ModuleList(Helped() for _ in range(4))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x, help=self.shared)
+        return x
+
+
 @pytest.mark.parametrize(
     ("kind", "inputs", "weight"),
-    [(Tied, torch.randint(0, 11, (3, 5)), "embed.weight"), (Repeating, VECTORS, "shared")],
-    ids=["tied", "repeating"],
+    [
+        (Tied, torch.randint(0, 11, (3, 5)), "embed.weight"),
+        (Repeating, VECTORS, "shared"),
+        (Handing, VECTORS, "shared"),
+    ],
+    ids=["tied", "repeating", "handing"],
 )
 def test_a_tied_weight_rules_out_cuts_only_if_it_learns(kind, inputs, weight):
     torch.manual_seed(0)

@@ -193,9 +193,10 @@ class Layered:
     def _homes(self) -> Mapping[str, int]:
         """The layer that keeps what both sides may hold: constants, and what holds frozen weights only."""
         first_names = _first_names(self.module)
-        constants = {target for program in self._programs for target in program.constants}
         keys = {
-            t: first_names.get(id(tensor), n) for t in constants for n, tensor in tensors_of(self.module, t)
+            target: first_names.get(id(tensor), name)
+            for target in self._constants
+            for name, tensor in tensors_of(self.module, target)
         }
         homes = {target: min(self._uses[key]) for target, key in keys.items() if key in self._uses}
         frozen, used = _frozen(self.module), dict[str, int]()
@@ -208,12 +209,22 @@ class Layered:
                 homes[target] = layer
         return homes
 
+    @cached_property
+    def _constants(self) -> frozenset[str]:
+        """Targets that either side may hold: not submodules with weights, which blocks may be handed."""
+        return frozenset(
+            target
+            for program in self._programs
+            for target in program.constants
+            if not any(isinstance(one, nn.Parameter) for _, one in tensors_of(self.module, target))
+        )
+
     def _gather(self, *, constants: bool) -> dict[str, set[int]]:
         uses: dict[str, set[int]] = {}
         first_names = _first_names(self.module)
         for program in self._programs:
             for target, layer in program.targets(0, len(self)):
-                if (target in program.constants) is constants:
+                if (target in self._constants) is constants:
                     for name, tensor in tensors_of(self.module, target):
                         key = first_names.get(id(tensor), name)
                         if key in self._kept:
