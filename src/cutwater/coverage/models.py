@@ -428,15 +428,15 @@ def _timm() -> Iterator[Case]:
              "regnetx_002", "hrnet_w18_small", "dla46_c", "poolformer_s12", "pvt_v2_b0", "mobilenetv4_conv_small",
              "xcit_nano_12_p16_224", "dpn48b", "skresnet18", "selecsls42", "starnet_s1",
              "convmixer_768_32" , "hardcorenas_a", "fbnetc_100", "rexnet_100", "seresnet18", "resnest14d",
-             "cspresnet50", "darknet17", "vovnet39a", "gernet_s", "levit_128s", "tiny_vit_5m_224")  # fmt: skip
+             "cspresnet50", "darknet17", "vovnet39a", "gernet_s", "tiny_vit_5m_224")  # fmt: skip
     for name in larger:
         yield Case("timm", name, partial(_timm_model, name), _picture, (96, 128))
     small = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 4, "num_heads": 4}
     for name in ("deit_tiny_distilled_patch16_224", "cait_xxs24_224", "beit_base_patch16_224",
                  "eva02_tiny_patch14_224"):  # fmt: skip
         yield Case("timm", name, partial(_timm_model, name, **small), _picture, (32,))
-    yield Case("timm", "mixer_s32_224", partial(_timm_model, "mixer_s32_224", img_size=32, patch_size=8,
-               num_blocks=4, embed_dim=32), _picture, (32,))  # fmt: skip
+    yield Case("timm", "levit_128s", partial(_timm_model, "levit_128s"), _picture, (224,))
+    yield Case("timm", "mixer_s32_224", partial(_timm_model, "mixer_s32_224", img_size=96), _picture, (96,))
 
 
 def _smp() -> Iterator[Case]:
@@ -444,7 +444,8 @@ def _smp() -> Iterator[Case]:
              "UPerNet", "Segformer")  # fmt: skip
     for name in names:
         build = partial(_smp_model, name, encoder_name="resnet18", encoder_weights=None, classes=3)
-        yield Case("segmentation_models_pytorch", name, build, _picture, (64, 96))
+        sizes = (128, 160) if name == "PAN" else (64, 96)
+        yield Case("segmentation_models_pytorch", name, build, _picture, sizes)
     for encoder in ("mobilenet_v2", "efficientnet-b0", "mit_b0", "timm-mobilenetv3_small_075", "densenet121"):
         build = partial(_smp_model, "Unet", encoder_name=encoder, encoder_weights=None, classes=3)
         yield Case("segmentation_models_pytorch", f"Unet of {encoder}", build, _picture, (64, 96))
@@ -472,7 +473,7 @@ def _monai() -> Iterator[Case]:
         ("SwinUNETR", {"in_channels": 1, "out_channels": 2, "feature_size": 12, "spatial_dims": 2,
                        "depths": (1, 1, 1, 1), "num_heads": (1, 2, 2, 4)}, _grey, (64, 96)),
         ("DenseNet121", flat, _grey, (64, 96)),
-        ("SENet154", {"spatial_dims": 2, "in_channels": 1, "num_classes": 3}, _grey, (64, 96)),
+        ("SENet154", {"spatial_dims": 2, "in_channels": 1, "num_classes": 3, "layers": (1, 1, 2, 1)}, _grey, (64, 96)),
         ("resnet18", {"spatial_dims": 2, "n_input_channels": 1, "num_classes": 3}, _grey, (64, 96)),
         ("EfficientNetBN", {"model_name": "efficientnet-b0", "pretrained": False, **{"spatial_dims": 2,
                             "in_channels": 1, "num_classes": 3}}, _grey, (64, 96)),
@@ -549,7 +550,7 @@ def _vit_pytorch() -> Iterator[Case]:
                                             "s4_global_k": 2}),
         ("vit_pytorch.cct:CCT", {"img_size": 32, "embedding_dim": 32, "num_layers": 4, "num_heads": 4,
                                  "mlp_ratio": 2, "num_classes": 5, "n_input_channels": 3}),
-        ("vit_pytorch.crossformer:CrossFormer", {"num_classes": 5, "dim": (8, 16, 16, 24), "depth": (1, 1, 1, 1),
+        ("vit_pytorch.crossformer:CrossFormer", {"num_classes": 5, "dim": (32, 32, 64, 64), "depth": (1, 1, 1, 1),
                                                  "global_window_size": (4, 2, 1, 1), "local_window_size": 2}),
         ("vit_pytorch.regionvit:RegionViT", {"num_classes": 5, "dim": (8, 16, 16, 24), "depth": (1, 1, 1, 1),
                                              "window_size": 2}),
@@ -595,18 +596,20 @@ def _others() -> Iterator[Case]:
                (64,))  # fmt: skip
     for name in ("MLP", "ResNet"):
         extra: Options = (
-            {"d_block": 16} if name == "MLP" else {"d_block": 16, "d_hidden": 24, "dropout2": 0.1}
+            {"d_block": 16}
+            if name == "MLP"
+            else {"d_block": 16, "d_hidden": 24, "d_hidden_multiplier": None, "dropout2": 0.1}
         )
         yield Case("rtdl_revisiting_models", name, partial(_make, f"rtdl_revisiting_models:{name}", d_in=12,
                    d_out=3, n_blocks=4, **({"dropout": 0.1} if name == "MLP" else {"dropout1": 0.1}), **extra),
                    _vectors, (12,))  # fmt: skip
     yield Case("rtdl_revisiting_models", "FTTransformer",
-               partial(_make, "rtdl_revisiting_models:FTTransformer", n_cont_features=12, cat_cardinalities=[],
+               partial(_make, "rtdl_revisiting_models:FTTransformer", n_cont_features=12, cat_cardinalities=[4, 4],
                        d_out=3, n_blocks=4, d_block=16, attention_n_heads=4, attention_dropout=0.1,
-                       ffn_d_hidden=20, ffn_dropout=0.1, residual_dropout=0.0),
-               _numeric_only, (12,))  # fmt: skip
-    yield Case("pytorch_tabnet", "TabNet", partial(_make, "pytorch_tabnet.tab_network:TabNet", 12, 3), _vectors,
-               (12,))  # fmt: skip
+                       ffn_d_hidden=20, ffn_d_hidden_multiplier=None, ffn_dropout=0.1, residual_dropout=0.0),
+               _columns, (12,))  # fmt: skip
+    yield Case("pytorch_tabnet", "TabNet", partial(_make, "pytorch_tabnet.tab_network:TabNet", 12, 3,
+               group_attention_matrix=torch.eye(12)), _vectors, (12,))  # fmt: skip
     for name in ("GCN", "GraphSAGE", "GAT"):
         yield Case(
             "torch_geometric", name, partial(_make, f"torch_geometric.nn:{name}", 8, 16, 4, 3), _graph, (6,)
@@ -626,8 +629,8 @@ def _torch_encoder() -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 20, batch_first=True), 4)
 
 
-def _numeric_only(batch: int, size: int) -> dict[str, Any]:
-    return {"x_cont": torch.randn(batch, size), "x_cat": torch.zeros(batch, 0, dtype=torch.long)}
+def _columns(batch: int, size: int) -> dict[str, Tensor]:
+    return {"x_cont": torch.randn(batch, size), "x_cat": torch.randint(0, 4, (batch, 2))}
 
 
 def _graph(nodes: int, size: int) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """The page docs/coverage.md, made from results."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -68,7 +69,8 @@ def _list(title: str, results: Iterable[Result]) -> list[str]:
 
 
 def _reason(result: Result) -> str:
-    text = result.reason.replace("|", "/")
+    """Why it is not right; where in a library's code, wherever that is installed."""
+    text = re.sub(r"\S*/site-packages/", "", result.reason.replace("|", "/"))
     return f"{text} (the remedy: {result.remedy})" if result.remedy else text
 
 
