@@ -8,8 +8,8 @@ is done in order: probe every link (`cutwater probe`), write the scenario, train
 read the audit. Then it trains again, and the slowest link is cut in the middle of its session. Both times
 the weights must be those of training in one process, bit for bit. Last, a model with a frozen backbone
 (examples/frozen_backbone.py): plan, audit and the kernel's counters must agree on the bytes of a round, and
-the backbone must cross once; and steps that overlap, with and without a codec (schedules.py). Exits with 1 if
-a limit is missed.
+the backbone must cross once; steps that overlap, with and without a codec (schedules.py); and a link that
+becomes slower in mid-round (adapting.py). Exits with 1 if a limit is missed.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cutwater.base.jsonfile import read_json
@@ -30,6 +31,7 @@ from cutwater.federate.from_scenario import study_of
 from cutwater.federate.record import KeptRound
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.supernodes import LocalFleet
+from cutwater.plan.planners import solve
 from cutwater.runs.audit import audit
 from cutwater.runs.metrics import read
 from cutwater.scenario.file import load_scenario
@@ -196,6 +198,56 @@ def frozen(folder: Path) -> bool:
     return all(kept)
 
 
+def adapting(folder: Path) -> bool:
+    """A link that becomes ten times slower in mid-round."""
+    import adapting as slower
+
+    slower.on_path()
+    for name in slower.CLIENTS:
+        hold(name, slower.RATE, slower.HOW)
+    devices = slower.SlowDevices(slower.CLIENTS)
+    if not devices.possible:
+        print("skipped: slow devices need cgroups")
+        return True
+
+    class Slow(Shaped):
+        def within(self, name: str) -> Sequence[str]:
+            return [*devices.within(name), *inside(name)]
+
+    with devices:
+        scenario, run_dir = folder / "adapting.toml", folder / "slowed"
+        scenario.write_text(_slowly_probed(folder, slower, devices), encoding="utf-8")
+        study = study_of(load_scenario(scenario))
+        wanted = [record.weights_sha256 for record in run(study).records]
+        plan = solve(study.problem(list(study.fleet)))
+        print(f"     cuts {plan.cuts.tolist()}, planned {plan.latency:.1f} s")
+        rate = slower.RATE // slower.TIMES
+        with Slow(scenario, host=HOST) as fleet:
+            slowing = slower.Slowing(plan, received, lambda: hold(slower.SLOWED, rate, slower.HOW), devices)
+            fleet.run(run_dir, emulate=False, meanwhile=slowing, name="slowed")
+    good = slower.judge(study, slowing, run_dir)
+    return same("over a link that became slower", sha256s(run_dir), wanted) and good
+
+
+def _slowly_probed(folder: Path, slower: ModuleType, devices: Any) -> str:
+    """The scenario, with what is probed of each link and slow device, and of this machine as a server."""
+    guess = {"compute": "1 GFLOPS", "up": "1 MB/s", "down": "1 MB/s", "rtt": "0 s"}
+    bare = slower.SCENARIO.format(server="1 GFLOPS") + slower.CLIENT.format(name="any", **guess)
+    devices.hold(slower.DEVICE)
+    found = {name: probe(folder, name, bare, devices.within(name)) for name in slower.CLIENTS}
+    devices.hold(None)
+    server = probe(folder, slower.SLOWED, bare)["compute"]["flops"]["median"]
+    rows = [slower.CLIENT.format(name=name, **_as_probed(each)) for name, each in found.items()]
+    return slower.SCENARIO.format(server=f"{server:.0f} FLOPS") + "".join(rows)
+
+
+def _as_probed(found: dict[str, Any]) -> dict[str, str]:
+    """What was probed, as a client's keys."""
+    link, compute = found["link"], found["compute"]["flops"]["median"]
+    rates = {way: f"{link[way]:.0f} bit/s" for way in ("up", "down")}
+    return rates | {"compute": f"{compute:.0f} FLOPS", "rtt": f"{link['round_trip']:.6f} s"}
+
+
 class Counters:
     """Called again and again: what the kernel has counted on all links when each round was kept."""
 
@@ -275,12 +327,12 @@ def counted(name: str, what: str) -> int:
     return int(Path(f"/sys/class/net/cw-{name}/statistics/{what}").read_text())
 
 
-def probe(folder: Path, name: str, scenario: str) -> dict[str, Any]:
-    """What `cutwater probe` finds in a namespace."""
+def probe(folder: Path, name: str, scenario: str, by: Sequence[str] = ()) -> dict[str, Any]:
+    """What `cutwater probe` finds in a namespace, started ``by`` a command that makes the device slow."""
     bare = folder / "bare.toml"
     bare.write_text(scenario, encoding="utf-8")
     with EchoServer(HOST) as server:
-        command = [*inside(name), sys.executable, "-m", "cutwater", "probe", str(bare), "--json"]
+        command = [*by, *inside(name), sys.executable, "-m", "cutwater", "probe", str(bare), "--json"]
         address = f"{HOST}:{server.port}"
         said = subprocess.run([*command, "--server", address], check=True, capture_output=True).stdout
     found: dict[str, Any] = json.loads(said)
@@ -365,7 +417,7 @@ def networks() -> Iterator[None]:
             subprocess.run(["ip", *words.split()], check=False, capture_output=True)
 
 
-PARTS = {"links": links, "frozen": frozen, "schedules": overlapping}
+PARTS = {"links": links, "frozen": frozen, "schedules": overlapping, "adapting": adapting}
 
 if __name__ == "__main__":
     sys.exit(main())

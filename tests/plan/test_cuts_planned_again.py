@@ -105,18 +105,32 @@ def test_a_move_takes_its_layers_with_what_the_optimizer_keeps_over_the_link():
     assert found.transfer(2, 2, Pace()) == 0.0
 
 
-PACES = st.builds(Pace, st.floats(1.0, 20.0), st.floats(1.0, 20.0))
+SLOWER = st.floats(1.0, 20.0)
 
 
 @settings(deadline=None, max_examples=30)
-@given(PACES, st.floats(0.05, 1.0), st.sampled_from([1, 2, 3]))
-def test_what_is_slow_is_found_from_the_time_away_and_the_rate_that_was_seen(pace, part, cut):
+@given(SLOWER, SLOWER, st.floats(0.05, 1.0), st.sampled_from([1, 2, 3]))
+def test_what_is_slow_is_found_from_the_time_away_and_the_rate_that_was_seen(device, link, part, cut):
     found = ways(planned(), {"a": [1, 2, 3]})["a"]
-    pace = replace(pace, down=pace.up)
-    rest = found.rest(cut, part, pace)
-    seen = found.seen(cut, part, rest.away[0], 1e5 / pace.up, None)
-    assert (seen.device, seen.up, seen.down) == pytest.approx((pace.device, pace.up, pace.down))
-    assert found.rest(cut, part, seen).away == pytest.approx(rest.away)
+    for pace in (Pace(device=device), Pace(up=link, down=link)):
+        rest = found.rest(cut, part, pace)
+        seen = found.seen(cut, part, rest.away[0], 1e5 / pace.up, None)
+        assert (seen.device, seen.up, seen.down) == pytest.approx((pace.device, pace.up, pace.down))
+    both = Pace(device, link, link)
+    rest = found.rest(cut, part, both)
+    seen = found.seen(cut, part, rest.away[0], 1e5 / link, None)
+    assert found.rest(cut, part, seen).away == pytest.approx(rest.away), "all of the time is accounted for"
+    assert seen.device <= device * (1 + 1e-9)
+    assert link * (1 - 1e-9) <= seen.up <= 1.5 * link, "and the link is slower than seen by half at most"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(2.0, 20.0), st.floats(0.75, 1.0), st.sampled_from([1, 2, 3]))
+def test_a_slow_link_that_was_seen_a_little_too_fast_does_not_make_its_device_seem_slow(link, hidden, cut):
+    found = ways(planned(), {"a": [1, 2, 3]})["a"]
+    away = found.rest(cut, 0.5, Pace(up=link, down=link)).away[0]
+    seen = found.seen(cut, 0.5, away, 1e5 / (1 + hidden * (link - 1)), None)
+    assert (seen.device, seen.up, seen.down) == pytest.approx((1.0, link, link))
 
 
 def test_a_link_that_is_slow_one_way_is_seen_as_that_and_its_device_as_believed():

@@ -23,6 +23,8 @@ WORTH = 0.05
 """Of what is left of a round: nothing moves that would not make it shorter by more."""
 _SLACK = 0.01
 """Of the soonest end there is: who may stay within that, stays."""
+_UNSEEN = 0.5
+"""Of what a link was seen to be slower by: so much more may be the link's, too."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,19 @@ class Ways:
 
         ``up`` and ``down`` are the rates that were seen; a link is never believed to be faster than planned,
         as buffers make it look. One that became slower is taken to be so both ways, unless more was seen, or
-        that would not leave the device the time that was believed of it.
+        that would not leave the device the time that was believed of it. Only the end of a part is timed, and
+        buffers hide some of that: time that is missing beside a slow link is the link's before it is the
+        device's, of which at an early cut so little is known that it would seem to stand still.
         """
         c = self._place(cut)
         parts = (self.device[c], self.up[c], self.down[c], self.trips[c])
         mine, there, back, trips = (part * float(one) for one in parts)
         slow_up = max(self.rates[0] / up, 1.0)
         slow_down = slow_up if down is None else max(slow_up, self.rates[1] / down)
+        seen = slow_up * there + slow_down * back
+        most = seen + _UNSEEN * (seen - there - back)
+        slower = min(max(away - trips - mine, seen), most) / seen if seen > 0 else 1.0
+        slow_up, slow_down = slower * slow_up, slower * slow_down
         left = away - trips - slow_up * there - slow_down * back
         device = max(left / mine, 1.0) if mine > 0 else 1.0
         left = away - trips - device * mine - slow_up * there
