@@ -1,20 +1,20 @@
 """Steps that overlap and codecs, over links that the kernel holds to a rate: predicted against measured.
 
-    python benchmarks/network.py --only schedules        about twelve minutes on two cores, as root
+    python benchmarks/network.py --only schedules        about twenty minutes on two cores, as root
 
-One client in a network namespace trains against the stream's server outside of it, with 1, 2, 4 and 8 micro-
-batches, as fp32 and as int8, and int8 again with a round trip, made by a proxy that holds every byte back.
-What each half computes in a second is measured before and after, without a network and at the size of the
-parts, because a processor is faster with some sizes than with others and at some times than at others, and
-with pauses between the halves, because it is slower after one; what coding and decoding take is part of it,
-because the plan knows nothing of that. The seconds of its steps, the median of three sessions, must be those
-of the plan, the bytes that the kernel counts those of the plan, and the weights those of the same session in
-one process, bit for bit. A round is the steps and the transfer of the client's half both ways, which crosses
-the same link. The link has 6 Mbit/s: both ends run on this machine, and over one of 40 Mbit/s int8 leaves so
-little to wait for that client, server and their codecs get in each other's way on two cores (measured: 1.12
-to 1.22 of predicted for int8 in 2 to 8 parts, which no plan can know of). Over one of 12 Mbit/s, what the
-kernel may send at once is over sooner than a virtual machine is sometimes woken up again: plain sockets then
-take up to 1.3 of the time.
+One client in a network namespace trains against the stream's server outside of it, with 1, 2, 4 and 8
+micro-batches, as fp32 and as int8, and int8 again with a round trip, made by a proxy that holds every byte
+back. What each half computes in a second is measured before and after, without a network and at the size of
+the parts, because a processor is faster with some sizes than with others and at some times than at others,
+and with the pauses that the link makes between the halves, because it is slower after one; what coding and
+decoding take is part of it, because the plan knows nothing of that. The seconds of its steps, the median of
+three sessions, must be those of the plan, the bytes that the kernel counts those of the plan, and the
+weights those of the same session in one process, bit for bit. A round is the steps and the transfer of the
+client's half both ways, which crosses the same link. The link has 6 Mbit/s: both ends run on this machine,
+and over one of 40 Mbit/s int8 leaves so little to wait for that client, server and their codecs get in each
+other's way on two cores (measured: 1.12 to 1.22 of predicted for int8 in 2 to 8 parts, which no plan can
+know of). Over one of 12 Mbit/s, what the kernel may send at once is over sooner than a virtual machine is
+sometimes woken up again: plain sockets then take up to 1.3 of the time.
 """
 
 import asyncio
@@ -69,8 +69,9 @@ HOW = "burst 18kb latency 1000ms"
 but last for as long as the machine may stand still; the queue is long enough that nothing is dropped."""
 TRIP = 0.04
 """Seconds that the proxy makes a round trip take."""
-PAUSE = 0.1
-"""Seconds for which halves wait for each other while their computing is measured."""
+PAUSES = 2.0
+"""Seconds of a mini-batch, each way, for which halves wait for each other while their computing is measured:
+as long as the link takes, but no longer, because a processor does not get any slower then."""
 SCENARIO = """
 [model]
 name = "cnn"
@@ -148,8 +149,8 @@ def variant(scenario: Path, parts: int, codec: str) -> Study:
 class Coded(ServerStages):
     """A server's half in this process behind a wire, with the seconds that coding takes at either end."""
 
-    def __init__(self, server: ServerStages, task: Task, seconds: dict[str, float]) -> None:
-        self._server, self._seconds = server, seconds
+    def __init__(self, server: ServerStages, task: Task, seconds: dict[str, float], pause: float) -> None:
+        self._server, self._seconds, self._pause = server, seconds, pause
         (self._up, self._down), self._numbers = coders(task), list[int]()
 
     def send(self, part: Part, smashed: Tensors, labels: Tensor) -> None:
@@ -173,7 +174,7 @@ class Coded(ServerStages):
         began = time.monotonic()
         coded = coder.encode(number, tensors)
         self._seconds[here] += time.monotonic() - began
-        time.sleep(PAUSE)
+        time.sleep(self._pause)
         began = time.monotonic()
         arrived = coder.decode(number, coded, tensors)
         self._seconds[there] += time.monotonic() - began
@@ -187,6 +188,8 @@ def of_halves(scenario: str, parts: int, codec: str, folder: Path) -> dict[str, 
     study = variant(path, parts, codec)
     client, _, _ = of_plan(study)
     task, job = task_of(study, client), study.job()
+    assert study.session.steps is not None
+    pause = min(client.phases.smashed_upload / study.session.steps, PAUSES) / parts
     torch.set_num_threads(1)
     found: list[dict[str, float]] = []
     for _ in range(1 + TIMES):  # the first time warms up
@@ -200,7 +203,7 @@ def of_halves(scenario: str, parts: int, codec: str, folder: Path) -> dict[str, 
 
         half = job.split(task.cut).server
         server = ServerSide(half, job.optimizer(task.lr), task.seed, job.loss, watch)
-        run_session(job, task, Coded(server, task, seconds), job.batches(task), watch=watch)
+        run_session(job, task, Coded(server, task, seconds, pause), job.batches(task), watch=watch)
         found.append(seconds)
     cost, samples = study.profile.cuts[task.cut - 1], float(study.problem(list(study.fleet)).work[0])
     on_client = cost.client_forward_flops + cost.client_backward_flops
