@@ -181,8 +181,9 @@ def _bars(axes: "Axes", values: Beyond) -> None:
     for place, codec in enumerate(TRIED):
         mine = [each for each in values.accuracies if each.codec == codec]
         at = [sources.index(each.data) + (place - (len(TRIED) - 1) / 2) * width for each in mine]
-        axes.bar(at, [each.mean for each in mine], 0.9 * width, color=COLOURS[codec], label=codec)
+        axes.bar(at, [each.mean for each in mine], 0.9 * width, color=COLOURS[codec])
         for x, each in zip(at, mine, strict=True):
+            axes.text(x, 0.04, codec, rotation=90, ha="center", va="bottom", color="white", fontsize=7)
             axes.plot([x] * len(each.accuracy), each.accuracy, ".", color="#999999", markersize=2)
     axes.set_xticks(range(len(sources)), sources)
     axes.set(ylabel="test accuracy", ylim=(0, 1))
