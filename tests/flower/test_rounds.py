@@ -206,13 +206,12 @@ def test_a_test_loss_that_overflows_is_none_and_the_round_counts(once, server_st
 class Impatient:
     """A clock that leaps past the deadline as soon as all but one have answered, so that no test waits."""
 
-    def __init__(self, grid, answers=3, leap=lambda: None):
-        self.grid, self.answers, self.leap, self.ahead = grid, answers, leap, 0.0
+    def __init__(self, grid, answers=3):
+        self.grid, self.answers, self.ahead = grid, answers, 0.0
 
     def __call__(self):
         if not self.ahead and self.grid.delivered >= self.answers:
             self.ahead = 1000.0
-            self.leap()
         return time.monotonic() + self.ahead
 
 
@@ -236,7 +235,8 @@ def test_a_late_update_is_refused_as_stale_and_the_next_round_accepts_the_node(t
         return records
 
     grid = grid_of(given, watch=sleepy)
-    steps = served(grid, "r1", given, clock=Impatient(grid, leap=gate.set))
+    # It answers when the first round is over: what comes while others are read still counts.
+    steps = served(grid, "r1", given, clock=Impatient(grid), callbacks=[lambda _: gate.set()])
     after_first = trained(given, EVERYBODY[1:])
     assert "late" in steps[0].record.lost["watch"]
     assert steps[0].record.weights_sha256 == weights_sha256(after_first)
@@ -420,7 +420,7 @@ def test_a_run_that_is_over_leaves_its_folder_to_other_processes(tmp_path):
 
 
 def test_plans_follow_what_was_measured(tmp_path):
-    given = settings(write_four(tmp_path, rounds=1))
+    given = settings(write_four(tmp_path, rounds=1, conditions=""))
     study = study_for(given)
     (step,) = served(grid_of(given), "r1", given, study=study)
     estimates = step.progress.estimates
@@ -435,14 +435,14 @@ ORACLE = '[conditions]\nchange = "jitter"\ncompute_jitter = 1.0\nestimate = "tru
 
 
 def test_an_oracle_plans_emulated_rounds_on_what_the_devices_really_do(tmp_path):
-    given = settings(write_four(tmp_path, rounds=1, more=ORACLE), emulate=True)
+    given = settings(write_four(tmp_path, rounds=1, conditions=ORACLE), emulate=True)
     study = study_for(given)
     (step,) = served(grid_of(given), "r1", given, study=study)
     assert step.outcome.plan == clocked(study, 1).plan
 
 
 def test_an_oracle_is_refused_where_nothing_is_emulated(tmp_path):
-    given = settings(write_four(tmp_path, rounds=1, more=ORACLE))
+    given = settings(write_four(tmp_path, rounds=1, conditions=ORACLE))
     with pytest.raises(RunError, match="nobody knows what real devices can do"):
         study_for(given)
 

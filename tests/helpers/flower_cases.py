@@ -80,9 +80,15 @@ seed = 7
 """Four clients whose best cuts differ: two are split, in two places, and two train the whole model."""
 
 
-def write_four(folder: Path, *, rounds: int = 2, dropout: float = 0.0, more: str = "") -> Path:
+NOMINAL = '[conditions]\nestimate = "nominal"\n'
+"""What is planned does not depend on how busy this machine is."""
+
+
+def write_four(
+    folder: Path, *, rounds: int = 2, dropout: float = 0.0, more: str = "", conditions: str = NOMINAL
+) -> Path:
     path = folder / "four.toml"
-    path.write_text(FOUR.format(rounds=rounds, dropout=dropout, more=more))
+    path.write_text(FOUR.format(rounds=rounds, dropout=dropout, more=more) + conditions)
     return path
 
 

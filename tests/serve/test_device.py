@@ -184,9 +184,10 @@ def test_a_codec_changes_what_is_learned_and_halves_what_crosses():
 
 PARTS = 6
 ROWS = 2
+STAGE, CARRIED = 0.05, 0.1
 
 
-def emulated(study, *, stage=0.05, carried=0.1, rtt=0.0):
+def emulated(study, *, stage=STAGE, carried=CARRIED, rtt=0.0):
     """A device that takes so long for each stage of a part, and its link for each way of one."""
     (smashed,) = expectation(study, task_of(study)).smashed
     bits = 8 * (4 * ROWS * torch.Size(smashed.shape).numel())
@@ -219,8 +220,9 @@ def test_overlapped_parts_are_computed_sent_and_received_at_the_same_time():
     assert overlapped["steps"] < 0.8 * in_turn["steps"]
     assert overlapped["steps"] < 0.8 * sum(overlapped[phase] for phase in BUSY)
     assert in_turn["steps"] > 0.9 * sum(in_turn[phase] for phase in BUSY)
-    for phase in BUSY[:4]:
-        assert overlapped[phase] == pytest.approx(in_turn[phase], rel=0.5)
+    for phases, each in ((BUSY[:2], STAGE), (BUSY[2:4], CARRIED)):
+        for phase in phases:  # a busy machine may take longer, but nobody is done sooner
+            assert min(overlapped[phase], in_turn[phase]) >= 0.99 * PARTS * each
 
 
 def test_a_round_trip_delays_what_overlaps_once_and_does_not_occupy_the_link():
