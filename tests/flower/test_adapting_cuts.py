@@ -23,9 +23,9 @@ HEAVY = replace(make_profile([1_000, 15_000_000, 10**12], [1e5, 1e6, 4e6], [*SMA
 """The same with a second layer that, with what Adam keeps of it, takes longer to send than it would save."""
 
 
-def plan_of(rates, steps=300, profile=PROFILE):
+def plan_of(rates, steps=300, profile=PROFILE, compute=1e8):
     fleet = [
-        Client(name=name, compute=1e8, up=rate, down=rate, samples=BATCH, steps=steps)
+        Client(name=name, compute=compute, up=rate, down=rate, samples=BATCH, steps=steps)
         for name, rate in rates.items()
     ]
     return solve(Problem(profile, fleet, Server(1e10), Session(steps=1, batch_size=BATCH)))
@@ -34,16 +34,37 @@ def plan_of(rates, steps=300, profile=PROFILE):
 class Moving(Simulated):
     """A round whose sessions move between two mini-batches, when they are told to."""
 
-    def __init__(self, plan, *, moves=True, timed=True, deadline=1e9, **how):
+    def __init__(self, plan, *, moves=True, timed=True, by_frames=True, deadline=1e9, **how):
+        """What comes up is timed as it comes, or only when it is there."""
         super().__init__(plan, **how)
         cuts = {name: [1, 2] for name in plan.names}
         batches = {name: [BATCH] * steps for name, steps in self.steps.items()}
-        self.ways, self.timed = ways(plan, cuts), timed
+        self.ways, self.timed, self.by_frames = ways(plan, cuts), timed, by_frames
         self.adapting = Adapting(plan, batches, 1, deadline, cuts if moves else None)
         self.pace = dict.fromkeys(plan.names, Pace())
         self.cut = {name: plan[name].cut for name in plan.names}
         self.to, self.moved = {}, []
         self.up = dict.fromkeys(plan.names, (0, 0.0))
+        self.coming, self.stalls = {}, dict.fromkeys(plan.names, 0.0)
+
+    def at(self, when, what, *about):
+        super().at(when, what, *about)
+        if what == self.arrives:
+            (name,) = about
+            size, seconds = self.part(name)
+            self.coming[name] = size, when - seconds, when
+
+    def part(self, name):
+        """Bytes that go up, and how long they take."""
+        bits = BATCH * SMASHED[self.cut[name] - 1]
+        return bits // 8, bits * self.pace[name].up / self.ways[name].rates[0]
+
+    def on_its_way(self, name):
+        """Bytes and seconds so far of what comes up."""
+        size, begun, there = self.coming[name]
+        if not self.by_frames or not begun < self.now < there:
+            return 0, 0.0
+        return int(size * (self.now - begun) / (there - begun)), self.now - begun
 
     def step_of(self, name):
         return self.ways[name].rest(self.cut[name], 1 / self.steps[name], self.pace[name])
@@ -55,9 +76,8 @@ class Moving(Simulated):
         if name in self.lost:
             return
         self.there[name] = self.now
-        size, bits = BATCH * SMASHED[self.cut[name] - 1] // 8, BATCH * SMASHED[self.cut[name] - 1]
-        before, seconds = self.up[name]
-        self.up[name] = before + size, seconds + bits * self.pace[name].up / self.ways[name].rates[0]
+        (size, begun, there), (before, seconds) = self.coming[name], self.up[name]
+        self.up[name] = before + size, seconds + there - begun
         self.queue.push(name, self.step_of(name).work[0], 0)
         self.serve()
 
@@ -93,7 +113,8 @@ class Moving(Simulated):
             found,
             session=SessionInfo(name, "r", 1, name, self.cut[name]),
             timed_up=size,
-            seconds={**found.seconds, "up": seconds},
+            seconds={**found.seconds, "up": seconds + self.stalls[name]},
+            coming=self.on_its_way(name) if self.timed else (0, 0.0),
         )
 
     def looks(self, lost=(), again=True):
@@ -193,3 +214,29 @@ def test_one_that_cannot_move_is_not_asked_again():
     simulated.others.append((0.1 * QUICK.latency, simulated.becomes, "a", TEN))
     simulated.run()
     assert not simulated.moved
+
+
+LONG = plan_of({"a": 1.0e5, "b": 1.2e5}, steps=60, compute=1e7)
+"""A mini-batch takes seconds, and ten times as long over a link that has become slower."""
+
+
+def test_a_link_that_becomes_slower_is_seen_while_a_part_is_on_its_way():
+    end, simulated, oracle = ends(LONG, "a", TEN, look=0.25)
+    later, by_parts, _ = ends(LONG, "a", TEN, look=0.25, by_frames=False)
+    there, here = (by_parts.ways["a"].rest(cut, 1 / 60, TEN).away[0] for cut in (2, 1))
+    assert [who for who, *_ in simulated.moved] == [who for who, *_ in by_parts.moved] == ["a"]
+    assert later - end == pytest.approx(here - there, rel=0.01), "a slow mini-batch sooner"
+    assert end <= 1.1 * oracle
+
+
+def test_a_moment_in_which_nothing_comes_is_no_slow_link():
+    simulated, name = Moving(LONG, look=0.25), "a"
+    quick = simulated.part(name)[1]
+
+    def stall():
+        simulated.stalls[name] += 10 * quick
+
+    simulated.others.append((0.3 * LONG.latency, stall))
+    simulated.run()
+    assert not simulated.moved
+    assert not simulated.changes

@@ -118,6 +118,14 @@ def test_a_power_of_two_of_smashed_data_and_its_labels_are_one_frame() -> None:
     assert len(step_frames(expect, 0, smashed, labels)) == 1
 
 
+def test_of_several_frames_the_first_is_small_so_that_nearly_all_of_a_part_is_timed() -> None:
+    smashed, labels = (torch.rand(64, 3 * 4096),), torch.zeros(64).long()
+    expect = Expectation.like(smashed, labels, batches=[64])
+    first, *others = step_frames(expect, 0, smashed, labels)
+    assert len(first) < sum(map(len, others)) / 32
+    assert torch.equal(deliver(assembler_of(expect), [first, *others]).tensors[0], smashed[0])
+
+
 def test_memory_is_used_again_once_nobody_holds_it() -> None:
     expect = expected()
     assembler = assembler_of(expect)

@@ -1,5 +1,6 @@
 """Pacing: nobody sends faster than its part of a shared line, and what is delivered is accounted for."""
 
+import threading
 import time
 
 import pytest
@@ -98,6 +99,29 @@ def test_a_session_without_rates_is_not_timed_by_frames_that_are_whole_messages(
     record, _ = steps(server)
     assert record.timed_up == 0
     assert record.rates[0] is None
+
+
+def test_what_is_on_its_way_is_timed_before_it_is_there(server):
+    smashed, labels = example(ROWS, WIDTH)
+    expect = expected(ROWS, WIDTH)
+    ticket = issue(server, expect, rate_up=RATE / 4)
+    seen = []
+    with StreamClient(ticket, expect, client="k1", limits=QUICK) as client:
+        step = threading.Thread(target=client.step, args=(0, smashed, labels))
+        step.start()
+        while step.is_alive():
+            (record,) = server.records()
+            seen.append((record.timed_up, record.coming))
+            time.sleep(0.01)
+        client.finish()
+    coming = [found for whole, found in seen if not whole]
+    assert coming == sorted(coming)
+    assert len(set(coming)) > 3, "frame by frame"
+    size, seconds = coming[-1]
+    assert 8 * size / seconds <= 1.01 * RATE / 4
+    record = server.wait(ticket, timeout=10.0)
+    assert 0 < size < record.timed_up
+    assert record.coming == (0, 0.0), "once it is there, it is counted with all that was"
 
 
 def test_a_client_that_sends_faster_than_it_may_is_read_no_faster(server):

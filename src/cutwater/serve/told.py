@@ -34,6 +34,7 @@ def record_from_json(told: Mapping[str, Any]) -> SessionRecord:
             "session": SessionInfo(**told["session"]),
             "failure": None if failure is None else RefusedError(Status[failure[0]], failure[1]),
             "moves": tuple(Moved(**each) for each in told["moves"]),
+            "coming": tuple(told["coming"]),
         }
     )
 

@@ -132,12 +132,16 @@ class Conversation:
             hosted.bytes_up += len(data)
             if hosted.line_up is not None:
                 await self._until(hosted.line_up.passed(len(data), self._clock()))
+            hosted.coming = timed, self._clock() - started
             message = self._assembler.feed(data)
-            if message is not None and message.kind is FrameKind.PING:
+            if message is None:
+                continue
+            seconds, hosted.coming = hosted.coming[1], (0, 0.0)
+            if message.kind is FrameKind.PING:
                 await self._send(_PLAIN.pack(FrameKind.PONG, message.number))
                 started = None
-            elif message is not None:
-                hosted.seconds["up"] += self._clock() - started
+            else:
+                hosted.seconds["up"] += seconds
                 hosted.timed_up += timed
                 # What comes over a connection that was replaced comes again over the new one.
                 return None if self._ending.done() else message

@@ -90,6 +90,8 @@ class HostedSession:
         self.over: concurrent.futures.Future[SessionRecord] = concurrent.futures.Future()
         self.window = Window(expect)
         self.bytes_up = self.bytes_down = self.timed_up = self.timed_down = 0
+        self.coming = 0, 0.0
+        """Bytes that were timed of the message that is on its way up, and the seconds it has taken so far."""
         self.line_up = Reading(claims.rate_up) if claims.rate_up else None
         self.line_down = Sending(rate_down) if rate_down else None
         """What it may use of lines that others share; None if it has one of its own."""
@@ -374,6 +376,7 @@ class HostedSession:
             failure=self.failure,
             timed_up=self.timed_up,
             timed_down=self.timed_down,
+            coming=self.coming,
             norm=self._norm,
             silent=self._clock() - self._heard if self._is_silent() else 0.0,
             finished=self.finished,

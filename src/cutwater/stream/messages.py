@@ -40,6 +40,8 @@ WAITED = "waited_seconds"
 Gates = Callable[[int], Mapping[FrameKind, Gate]]
 """What may pass in one direction, by the number of samples of the part at hand."""
 
+_FIRST = 1 << 16
+"""Bytes that the first of several frames carries."""
 _MOST_KNOWN = 64
 """Outlines that are remembered; what is ever new, by a codec's choice or a client's, is made or read anew."""
 
@@ -73,7 +75,8 @@ class Packed(NamedTuple):
         """The frames, made one by one as they are sent.
 
         A frame carries ``frame_bytes`` of payload; the last may carry a little more, so that a power of two
-        of smashed data does not need a second frame for a handful of labels.
+        of smashed data does not need a second frame for a handful of labels. Of several, the first carries
+        little: whoever receives them times all that comes after it.
         """
         kind, number, outline, head, arrays = self
         total, most = outline.total, frame_bytes + frame_bytes // SLACK
@@ -81,11 +84,11 @@ class Packed(NamedTuple):
         if total <= most:
             yield seal(kind, number, total, 0, head, parts)
             return
-        for start in range(0, total, frame_bytes):
-            end = start + frame_bytes if total - start > most else total
+        start, end = 0, min(_FIRST, frame_bytes)
+        while start < total:
             yield seal(kind, number, total, start, b"" if start else head, _slice(parts, start, end))
-            if end == total:
-                return
+            start = end
+            end = start + frame_bytes if total - start > most else total
 
 
 def _view(array: Array) -> memoryview:

@@ -70,6 +70,8 @@ class SessionRecord:
     """Bytes that arrived in the seconds ``up``: all of a part but its first frame, which begins them."""
     timed_down: int = 0
     """Bytes that were sent in the seconds ``down``."""
+    coming: tuple[int, float] = (0, 0.0)
+    """The same of a message that is still on its way up: bytes, and the seconds it has taken so far."""
     silent: float = 0.0
     """Seconds since the server has last had a part of it, of a session that goes on; 0 while it has one."""
     finished: bool = False
