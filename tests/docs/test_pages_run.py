@@ -108,5 +108,6 @@ def test_what_a_page_shows_is_all_that_the_command_prints(page, command, monkeyp
     shown = shown_below(ROOT / page, command)
     # In a process of its own: a tutorial that ran in this one may have made planners by name.
     words = [sys.executable, "-m", *command.split()]
-    came = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    # The environment is told: readline, which pytest loads, adds COLUMNS to what a process inherits unasked.
+    came = subprocess.run(words, capture_output=True, text=True, check=True, env=dict(os.environ)).stdout
     assert alike(shown) == alike(came)
