@@ -67,6 +67,13 @@ RATE = 6
 HOW = "burst 18kb latency 1000ms"
 """What a link may send ahead after a pause, and so for nothing, must be little beside a part of a mini-batch,
 but last for as long as the machine may stand still; the queue is long enough that nothing is dropped."""
+BUSY = {
+    "client": ("client_forward", "client_backward"),
+    "up": ("smashed_upload",),
+    "server": ("server_forward", "server_backward"),
+    "down": ("gradient_download",),
+}
+"""What is at work in which phases: a miss says of which of them it comes."""
 TRIP = 0.04
 """Seconds that the proxy makes a round trip take."""
 PAUSES = 2.0
@@ -116,6 +123,8 @@ class Measured:
     """Of the client's half, both ways."""
     bytes: int
     """By the kernel's counters, both ways."""
+    busy: dict[str, float]
+    """Seconds for which client, link and server were each at work."""
     sha256: str
 
     @property
@@ -130,6 +139,11 @@ def of_plan(study: Study) -> tuple[ClientPlan, float, float]:
     phases = client.phases
     seconds = phases.total - phases.model_download - phases.model_upload
     return client, seconds, client.bytes_up + client.bytes_down
+
+
+def busy_of(phases: dict[str, float]) -> dict[str, float]:
+    """Seconds of a session's phases, by what is at work in them."""
+    return {name: sum(phases.get(phase, 0.0) for phase in of) for name, of in BUSY.items()}
 
 
 def task_of(study: Study, client: ClientPlan) -> Task:
@@ -252,7 +266,8 @@ def measure(
     found = [_measure(scenario, parts, codec, inside, host, counted, through) for _ in range(TIMES)]
     (sha256,) = {each.sha256 for each in found}
     seconds, transfer = (median(getattr(each, name) for each in found) for name in ("seconds", "transfer"))
-    return Measured(seconds, transfer, median(each.bytes for each in found), sha256)
+    busy = {name: median(each.busy[name] for each in found) for name in BUSY}
+    return Measured(seconds, transfer, median(each.bytes for each in found), busy, sha256)
 
 
 def _measure(
@@ -303,7 +318,10 @@ def _measure(
     whole = dict(study.job().split(task.cut).client.state_dict())
     assert set(found["sha256"]) == set(whole)
     shas = {**found["sha256"], **{name: weights_sha256({name: one}) for name, one in trained.state.items()}}
-    return Measured(found["steps"], found["transfer"], after - before, json.dumps(shas, sort_keys=True))
+    steps, transfer = found["seconds"]["steps"], found["transfer"]
+    return Measured(
+        steps, transfer, after - before, busy_of(found["seconds"]), json.dumps(shas, sort_keys=True)
+    )
 
 
 def device() -> None:
@@ -326,7 +344,7 @@ def device() -> None:
         receive(link, 1)
         transfer += time.monotonic() - began
     digests = {name: weights_sha256({name: one}) for name, one in half.state_dict().items()}
-    print(json.dumps({"steps": meter.seconds["steps"], "transfer": transfer, "sha256": digests}))
+    print(json.dumps({"seconds": meter.seconds, "transfer": transfer, "sha256": digests}))
 
 
 def in_one_process(scenario: Path, parts: int, codec: str) -> str:
@@ -446,7 +464,7 @@ def schedules(folder: Path, link: dict[str, str], inside: list[str], host: str, 
 
 
 def _judge(scenario: Path, parts: int, codec: str, found: Measured, what: str, *, bytes_too: bool) -> bool:
-    _, seconds, bytes_ = of_plan(variant(scenario, parts, codec))
+    client, seconds, bytes_ = of_plan(variant(scenario, parts, codec))
     time_off, bytes_off = found.seconds / seconds - 1, found.bytes / bytes_ - 1
     same = found.sha256 == in_one_process(scenario, parts, codec)
     good = abs(time_off) <= OFF and same and (not bytes_too or abs(bytes_off) <= BYTES_OFF)
@@ -454,6 +472,9 @@ def _judge(scenario: Path, parts: int, codec: str, found: Measured, what: str, *
     told += f", bytes {1 + bytes_off:.3f} (1 ± {BYTES_OFF:g})" if bytes_too else ""
     bits = "the bits of one process" if same else "OTHER BITS"
     print(f"{'ok  ' if good else 'MISS'} {what:<34} {told}, {bits}")
+    planned = busy_of(client.phases.to_json())
+    rows = [f"{name} {found.busy[name]:.2f} of {planned[name]:.2f} s" for name in BUSY]
+    print(f"     {'busy, as the device books it':<34} {', '.join(rows)}")
     return good
 
 
