@@ -23,15 +23,18 @@ from cutwater.flower.shared_study import identity, study_for
 from cutwater.serve.device import emulated, run_at_device
 from cutwater.stream.ticket import Ticket
 from cutwater.train.session import Task
+from cutwater.train.wire import load_loops
 
 _study = lru_cache(maxsize=2)(study_for)
 """In simulation a process handles many messages; in deployment each has its own."""
 
 
 def ready(settings: RunConfig) -> Study:
-    """The study, with all that the first session would wait for: the model, and what torch imports late."""
+    """The study, with all that the first session waits for: the model, codecs, what torch imports late."""
     study = _study(settings)
     study.job().optimizer(0.0)([nn.Parameter(torch.zeros(1))])
+    for codec in (*study.wires.up, *study.wires.down):
+        load_loops(codec)
     return study
 
 

@@ -9,14 +9,15 @@ those of a part that are new are coded; where there are none, there is nothing t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cutwater.codec.checked import decode_checked, encode_checked
-from cutwater.codec.registry import find_codec
+from cutwater.codec.registry import CODECS, find_codec
 from cutwater.codec.value import Codec
 from cutwater.model.randomness import derive_seed
 from cutwater.model.traffic import tensor_bytes
@@ -26,6 +27,21 @@ from cutwater.train.three_parts import Back, MiddleStages, leg
 
 Direction = Literal["up", "down"]
 _WHAT = {"up": "smashed data", "down": "gradients"}
+
+
+@cache
+def load_loops(name: str) -> None:
+    """Code a few numbers once, so that no mini-batch waits for the machine code of the codec's loops.
+
+    To load it takes a new process some tenths of a second, as long as a short mini-batch. A user's codec is
+    not called before it has something to do.
+    """
+    if name not in CODECS:
+        return
+    codec = find_codec(name)
+    for length in (1, 1 << 12):  # topk packs long samples by other loops than short ones
+        numbers = np.ones((1, length), np.float32)
+        codec.decode(codec.encode(numbers, 0), numbers.shape)
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,8 @@ class Coder:
 
     @classmethod
     def of(cls, name: str, direction: Direction, seed: int) -> "Coder":
-        """The coder of a codec by name."""
+        """The coder of a codec by name, ready for the first mini-batch."""
+        load_loops(name)
         return cls(find_codec(name), direction, seed)
 
     @property
