@@ -15,6 +15,7 @@ import cutwater
 from cutwater.base.errors import RunError
 from cutwater.data.batches import batches
 from cutwater.execute.local import LocalTrainer
+from cutwater.plan.session import Session
 from cutwater.scenario.settings import DataSettings
 from cutwater.train import aggregate, exactsum
 from cutwater.train.aggregate import Average, weights_sha256
@@ -230,7 +231,7 @@ def digits_round(workers, cuts):
 
     def batches_of(task):
         key = {"seed": 1, "round_": task.round, "client": task.client}
-        found = batches(parts[task.client].train, batch_size=32, epochs=1, **key)
+        found = batches(parts[task.client].train, Session(epochs=1), **key)
         return (data.train.batch(indices) for indices in found)
 
     torch.manual_seed(0)
