@@ -17,7 +17,7 @@ from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
 from cutwater.federate.aggregator_options import check_above_0, check_fraction
 from cutwater.federate.executor import Update
-from cutwater.federate.tolerant import ClippedMean, CoordinateMedian, TrimmedMean, never_learning
+from cutwater.federate.tolerant import ClippedMean, CoordinateMedian, TrimmedMean
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
 from cutwater.train.expected import BadUpdate
@@ -56,7 +56,7 @@ class WeightedAverage:
 
     def collect(self, weights: State, memory: State, model: Traffic) -> Collection:
         """An empty average."""
-        return _Averaging(Average(weights, never_learning(model)))
+        return _Averaging(Average(weights, model.never_learning))
 
 
 class _Averaging:

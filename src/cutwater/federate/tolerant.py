@@ -29,11 +29,6 @@ from cutwater.train.spool import Spool, distance
 Numbers = npt.NDArray[Any]
 
 
-def never_learning(model: Traffic) -> set[str]:
-    """The names of weights that do not learn, second names included."""
-    return {*model.fixed, *(second for second, first in model.aliases.items() if first in model.fixed)}
-
-
 @dataclass(frozen=True)
 class CoordinateMedian:
     """Of every weight the middle one of all clients (Yin et al. 2018): right while fewer than half lie."""
@@ -98,7 +93,7 @@ class _Held:
 
     def __init__(self, weights: State, model: Traffic) -> None:
         self.weights, self.model = weights, model
-        self.expected = Expected(weights, never_learning(model))
+        self.expected = Expected(weights, model.never_learning)
         self.spool = Spool(self.expected, weights)
         self.held: dict[str, tuple[int, int]] = {}
         """Of each client the place of its update, and n_k."""
@@ -144,7 +139,7 @@ class _Sorting(_Held):
     def combined(self) -> State:
         made: dict[str, Tensor] = {}
         for name in self.expected.kinds:
-            first = self.model.aliases.get(name, name)
+            first = self.model.first_name(name)
             if name in self.expected.fixed:
                 made[name] = self.expected.fixed[name].detach().cpu()
             elif first in made:
@@ -161,7 +156,7 @@ class _Clipping(_Held):
         super().__init__(weights, model)
         self.factor = factor
         floats = self.expected.floats
-        learned = tuple(name for name in floats if model.aliases.get(name, name) in model.learned)
+        learned = tuple(name for name in floats if model.first_name(name) in model.learned)
         self.groups = (learned, tuple(name for name in floats if name not in learned))
         self.norms: dict[str, tuple[float, ...]] = {}
 
