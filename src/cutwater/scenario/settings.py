@@ -239,7 +239,7 @@ class TrainSettings:
     ] = None
     aggregator: Annotated[
         str,
-        Choice(AGGREGATORS, own=True),
+        Choice(AGGREGATORS, own=True, own_is="Class"),
         "what becomes of a round's updates: `average` (FedAvg), `fedavgm`, `fedadam`; `median`, `trimmed` "
         "(mean) and `clipped` (mean), which tolerate clients that lie; or your own as "
         "`package.module:Class`",
