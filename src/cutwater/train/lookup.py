@@ -15,6 +15,7 @@ from cutwater.base.speech import by_file
 from cutwater.base.usercode import find, told
 from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
+from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
@@ -153,12 +154,12 @@ def try_loss(
     Returns whether the labels are classes of the model's output, so that there is an accuracy.
     """
     whole, _ = model.split(len(model))
-    mode, output = whole.training, None
+    output = None
     inputs, labels = two_samples(data, device)
     try:
-        with torch.random.fork_rng(devices=[]), catch_warnings():
+        with in_mode(whole, False), torch.random.fork_rng(devices=[]), catch_warnings():
             simplefilter("ignore")
-            output = whole.eval()(*inputs)
+            output = whole(*inputs)
             if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
                 data.check_fits(data.input, output.shape[1])
             value = loss(output, labels)
@@ -169,8 +170,6 @@ def try_loss(
             f"the loss can't be computed from the model's output and the labels of {data.name!r} "
             f"({told(error)}); {_hint(loss, output)}"
         ) from error
-    finally:
-        whole.train(mode)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         what = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
         raise RunError(f"the loss of a mini-batch is {what}, but must be one number: use its mean")
