@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.base.speech import Say, quiet
 from cutwater.data.samples import Batch
 from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
@@ -105,7 +106,7 @@ def run(
     resume: bool = False,
     scenario: str | None = None,
     callbacks: Sequence[Callable[[Round], object]] = (),
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = quiet,
     watch: Callable[[Tick], None] = lambda _: None,
 ) -> TrainedRun:
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.

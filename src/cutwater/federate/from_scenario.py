@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import ScenarioError
 from cutwater.base.schema import read
-from cutwater.base.speech import from_a_file
-from cutwater.data.download import Say, quiet
+from cutwater.base.speech import Say, from_a_file, quiet
 from cutwater.scenario.file import Scenario
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings

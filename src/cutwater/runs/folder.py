@@ -4,7 +4,6 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from cutwater.base.jsonfile import (
     write_json,
 )
 from cutwater.base.schema import read, table
-from cutwater.base.speech import by_command
+from cutwater.base.speech import Say, by_command, quiet
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
@@ -158,7 +157,7 @@ def begin(
     resume: bool = False,
     must_exist: bool = True,
     scenario: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = quiet,
 ) -> tuple[RunFolder | None, Progress]:
     """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
     if path is None:

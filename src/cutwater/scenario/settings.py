@@ -13,8 +13,9 @@ from typing import Annotated, Any
 from cutwater.base.errors import DataError, RunError, ScenarioError
 from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole, quote
 from cutwater.base.schema import Told, called, check, described
+from cutwater.base.speech import Say, quiet
 from cutwater.base.usercode import find, told
-from cutwater.data.download import Say, quiet
+from cutwater.data.custom import LONGEST, WORKERS
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data
 from cutwater.data.share_out import METHODS, partition, share_by
@@ -97,13 +98,13 @@ class DataSettings:
     ] = None
     longest: Annotated[
         int | None,
-        Whole(1),
+        LONGEST,
         "with `collate`: the largest that a size which varies may become, over a network; if not given, that "
         "of the largest sample, for which all are looked at once",
     ] = None
     workers: Annotated[
         int,
-        Whole(0, 1024),
+        WORKERS,
         "processes that read mini-batches of your own samples ahead; however many, they draw the same",
     ] = 0
 
