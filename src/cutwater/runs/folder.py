@@ -29,7 +29,7 @@ from cutwater.runs.info import Info
 
 _OWN = (
     *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
-    *(layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
+    *(layout.MEASURED, layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
 )
 """What a run writes, before its first round is done and in the middle of writing."""
 _HALF_WRITTEN = re.compile(r"\..+\.(json|jsonl|toml|safetensors)\.[0-9a-f]{16}")
