@@ -1,4 +1,4 @@
-"""What settings name, found and tried before the first round: device, optimizer, loss."""
+"""What settings name, found and tried before the first round: device, optimizer, loss, metrics, goal."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -19,6 +19,7 @@ from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
+from cutwater.train.evaluation import check_told
 from cutwater.train.metrics import Measuring, Metric
 from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
 from cutwater.train.scores import score
@@ -228,8 +229,4 @@ def check_goal(
             "it one, or leave keep_best out"
         )
     known = ["test_loss", *["accuracy"] * classes, *(metric.name for metric in metrics)]
-    if goal.metric not in known:
-        raise RunError(
-            f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
-            f"{suggest(goal.metric, known)}; others are named by metrics, or returned by evaluate"
-        )
+    check_told(train, known)
