@@ -95,7 +95,7 @@ def sensible_workers(study: Study) -> int:
     """A worker for every core, as far as there are clients for them; one for a model on another device."""
     if not study.train.device.startswith("cpu"):
         return 1
-    return min(usable_cores(), study.train.clients_per_round or len(study.fleet))
+    return min(usable_cores(), study.train.wanted(len(study.fleet)))
 
 
 def run(

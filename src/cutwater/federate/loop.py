@@ -158,7 +158,7 @@ def play_round(
     # A round that nobody is there for is planned, too, for the record.
     plan = plan_round(study, number, here or names, before.estimates, before.holds)
     collected = _Collected(lost={name: Lost(name, reason) for name, reason in absent.items()})
-    wanted = min(study.train.clients_per_round or len(names), len(names))
+    wanted = study.train.wanted(len(names))
     collection = Judged(
         study.judge,
         study.aggregator.collect(before.weights, before.memory, study.traffic),

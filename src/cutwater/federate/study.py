@@ -468,6 +468,7 @@ def _check_state(model: nn.Module) -> None:
 
 
 def _check_rounds(fleet: Fleet, train: TrainSettings) -> None:
-    select(fleet.names, train.clients_per_round, seed=train.seed, round_=1)
+    if train.clients_per_round is not None:
+        how_many(len(fleet), train.clients_per_round, train.over_selection)
     if train.quorum > len(fleet):
         raise RunError(f"quorum is {train.quorum}, but there are {len(fleet)} clients; use at most that many")

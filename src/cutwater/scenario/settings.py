@@ -341,6 +341,14 @@ class TrainSettings:
                 "to Study.of(metrics={name: function})"
             )
 
+    def wanted(self, clients: int) -> int:
+        """How many of so many clients a round waits for.
+
+        >>> TrainSettings(clients_per_round=3).wanted(5), TrainSettings().wanted(5)
+        (3, 5)
+        """
+        return min(self.clients_per_round or clients, clients)
+
     def learning_rate(self, round_: int) -> float:
         """η of a round, the same for every client and cut.
 
