@@ -18,6 +18,7 @@ from torch import nn
 from cutwater.data.batches import batches
 from cutwater.model import zoo
 from cutwater.model.zoo.parts import Residual
+from cutwater.plan.session import Session
 from cutwater.scenario.settings import DataSettings
 
 LR, BATCH, EVERY = 0.05, 32, 50
@@ -64,7 +65,8 @@ def losses(changes: tuple[Change, ...], steps: int, seed: int) -> list[float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     everyone = np.arange(len(data.train))
     told = []
-    for indices in batches(everyone, batch_size=BATCH, seed=seed, round_=1, client="all", steps=steps):
+    session = Session(batch_size=BATCH, steps=steps)
+    for indices in batches(everyone, session, seed=seed, round_=1, client="all"):
         inputs, labels = data.train.batch(indices)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(*inputs), labels)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from cutwater.base.errors import DataError
 from cutwater.base.seeded import stream
 from cutwater.data.batches import batch_sizes, batches
+from cutwater.plan.session import Session
 
 KEY = {"seed": 7, "round_": 3, "client": "c1"}
 sessions = st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
@@ -18,8 +19,10 @@ sessions = st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.intege
 def test_an_epoch_is_a_shuffled_pass_over_all_samples(session, epochs):
     count, batch_size = session
     samples = np.arange(count) * 3 + 11
-    drawn = list(batches(samples, batch_size=batch_size, epochs=epochs, **KEY))
-    assert [len(batch) for batch in drawn] == batch_sizes(count, batch_size=batch_size, epochs=epochs)
+    drawn = list(batches(samples, Session(batch_size=batch_size, epochs=epochs), **KEY))
+    assert [len(batch) for batch in drawn] == batch_sizes(
+        count, Session(batch_size=batch_size, epochs=epochs)
+    )
     each = len(drawn) // epochs
     for epoch in range(epochs):
         one_pass = np.concatenate(drawn[epoch * each : (epoch + 1) * each])
@@ -34,9 +37,10 @@ def test_an_epoch_is_a_shuffled_pass_over_all_samples(session, epochs):
 def test_a_step_is_a_random_batch_without_repetition(session, steps):
     count, batch_size = session
     samples = np.arange(count) * 3 + 11
-    drawn = list(batches(samples, batch_size=batch_size, steps=steps, **KEY))
+    by_steps = Session(batch_size=batch_size, steps=steps)
+    drawn = list(batches(samples, by_steps, **KEY))
     assert [len(batch) for batch in drawn] == [batch_size] * steps
-    assert batch_sizes(count, batch_size=batch_size, steps=steps) == [batch_size] * steps
+    assert batch_sizes(count, by_steps) == [batch_size] * steps
     for batch in drawn:
         assert len(np.unique(batch)) == batch_size
         assert np.isin(batch, samples).all()
@@ -47,20 +51,21 @@ def test_batches_are_a_function_of_seed_round_and_client(session):
     samples = np.arange(300)
 
     def drawn(**other):
-        return np.concatenate(list(batches(samples, batch_size=32, **session, **(KEY | other)))).tolist()
+        return np.concatenate(list(batches(samples, Session(**session), **(KEY | other)))).tolist()
 
     assert drawn() == drawn()
     assert len({str(drawn(**other)) for other in ({}, {"seed": 8}, {"round_": 4}, {"client": "c2"})}) == 4
 
 
 def test_two_passes_are_shuffled_differently():
-    first, second = batches(np.arange(100), batch_size=100, epochs=2, **KEY)
+    first, second = batches(np.arange(100), Session(batch_size=100, epochs=2), **KEY)
     assert not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("count", [40, 1000])
 def test_steps_draw_every_sample_equally_often(count):
-    drawn = np.concatenate(list(batches(np.arange(count), batch_size=20, steps=count * 10, **KEY)))
+    session = Session(batch_size=20, steps=count * 10)
+    drawn = np.concatenate(list(batches(np.arange(count), session, **KEY)))
     often = np.bincount(drawn, minlength=count)
     # 200 times each on average; five standard deviations of a binomial count.
     assert np.all(np.abs(often - 200) < 5 * np.sqrt(200))
@@ -69,17 +74,9 @@ def test_steps_draw_every_sample_equally_often(count):
 def test_a_batch_larger_than_the_data_is_refused_by_name():
     for session in ({"epochs": 1}, {"steps": 1}):
         with pytest.raises(DataError, match="batch_size is 32, but client 'c1' has 12 samples"):
-            batches(np.arange(12), batch_size=32, **session, **KEY)
-        with pytest.raises(DataError, match="batch_size is 0"):
-            batches(np.arange(12), batch_size=0, **session, **KEY)
+            batches(np.arange(12), Session(**session), **KEY)
         with pytest.raises(DataError, match="client 'c1' has no samples"):
-            batches(np.arange(0), batch_size=1, **session, **KEY)
-
-
-@pytest.mark.parametrize("session", [{}, {"epochs": 1, "steps": 1}])
-def test_a_session_is_by_epochs_or_by_steps(session):
-    with pytest.raises(DataError, match="exactly one"):
-        batches(np.arange(12), batch_size=2, **session, **KEY)
+            batches(np.arange(0), Session(batch_size=1, **session), **KEY)
 
 
 def test_streams_of_different_purposes_differ_and_do_not_run_together():

@@ -69,12 +69,22 @@ def test_labels_may_be_called_otherwise_and_be_made_by_the_collate_function():
         ([{"x": [1], "labels": 0}], {"collate": len}, "collated|is int, but must be"),
         ([{"x": [1, 2], "labels": 0}], {"collate": Pad(to=1)}, "has 2 values of 'x', but samples are padded"),
         ([(1, 2)], {"collate": "pad"}, "padding takes samples that are dicts"),
-        ([{"x": [1], "labels": 0}], {"workers": -1}, "workers is -1"),
+        (
+            [{"x": [1], "labels": 0}],
+            {"workers": -1},
+            "workers is -1, but must be a whole number from 0 to 1,024",
+        ),
     ],
 )
 def test_what_can_not_be_a_mini_batch_is_refused_in_a_sentence(rows, options, reason):
     with pytest.raises(DataError, match=reason):
         first(from_datasets(rows, **options), len(rows))
+
+
+def test_names_that_test_samples_lack_are_told_of_the_test_set():
+    train, test = [{"x": [1], "y": [2], "labels": 0}], [{"x": [1], "labels": 0}]
+    with pytest.raises(DataError, match=r"own data \(test\) lacks 'y', which training samples have"):
+        from_datasets(train, test)
 
 
 def test_a_collate_function_that_fails_is_quoted_with_file_and_line():

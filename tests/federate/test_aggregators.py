@@ -250,12 +250,12 @@ def test_an_aggregator_of_ones_own_is_found_by_name_and_trains():
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("fedadm", {}, "aggregator is 'fedadm'.*did you mean 'fedadam'"),
+        ("fedadm", {}, "aggregator is 'fedadm'.*did you mean 'fedadam'.*your own is package.module:Class"),
         ("average", {"lr": 1.0}, "aggregator 'average' has no option 'lr'; it takes none"),
         ("fedadam", {"betas": 0.9}, "aggregator 'fedadam' has no option 'betas'; did you mean"),
         ("fedadam", {"lr": -1.0}, "aggregator 'fedadam' has lr = -1.0, but it must be a number above 0"),
-        ("trimmed", {"trim": 0.5}, "aggregator 'trimmedmean' has trim = 0.5, but it must be at least 0 and"),
-        ("clipped", {"factor": 0}, "has factor = 0, but it must be a number above 0"),
+        ("trimmed", {"trim": 0.5}, "aggregator 'trimmed' has trim = 0.5, but it must be at least 0 and"),
+        ("clipped", {"factor": 0}, "aggregator 'clipped' has factor = 0, but it must be a number above 0"),
         ("fedavgm", {"momentum": 1.0}, "has momentum = 1.0, but it must be at least 0 and below 1"),
         ("fedavgm", {"momentum": "much"}, "has momentum = 'much', but it must be"),
         ("no_such:thing", {}, "aggregator 'no_such:thing' can't be imported"),

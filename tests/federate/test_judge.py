@@ -15,13 +15,14 @@ from cutwater.base.errors import ScenarioError
 from cutwater.federate.aggregators import find_aggregator
 from cutwater.federate.conditions import Condition
 from cutwater.federate.executor import Update
-from cutwater.federate.judge import Effort, Judged, Refused
+from cutwater.federate.judge import Judged, Refused
 from cutwater.model.traffic import Traffic
 from cutwater.plan.latency import NOTHING
 from cutwater.plan.session import Session
 from cutwater.runs.checkpoint import load, load_newest
 from cutwater.runs.folder import RunFolder
 from cutwater.scenario.judging import JudgeSettings
+from cutwater.train.expected import BadUpdate
 from cutwater.train.session import Task
 
 TEN = {"clients": small_clients(10, 9), "session": Session(steps=4, batch_size=5)}
@@ -231,22 +232,37 @@ def test_nobody_is_refused_where_all_do_the_same():
 MODEL = Traffic({"w": 4}, {}, {}, {})
 
 
-def judged(values, order, rules=None, steps=None):
-    """Who is refused of updates of one weight, which come in this order, and the average of the rest."""
+def judge_of_one_weight():
+    """A judge of updates of one weight, from clients of ten steps."""
     weights = {"w": torch.ones(1)}
-    effort = {f"c{k}": Effort((steps or {}).get(k, 10), 10) for k in range(len(values))}
     collection = find_aggregator("average", {}).collect(weights, {}, MODEL)
-    judge = Judged(rules or JudgeSettings(), collection, weights, MODEL, effort.__getitem__)
+    return Judged(JudgeSettings(), collection, weights, MODEL, lambda _: [[1]] * 10)
+
+
+def update_of(client, value):
+    task = Task(client, 1, 1, 0, 0.1, 10)
+    return Update(task, {"w": torch.tensor([value])}, 1.0, 0, 0, NOTHING, Condition(1.0, 1.0, 1.0))
+
+
+def judged(values, order):
+    """Who is refused of updates of one weight, which come in this order, and the average of the rest."""
+    judge = judge_of_one_weight()
     refused = set()
     for k in order:
-        task = Task(f"c{k}", 1, 1, 0, 0.1, 10)
-        update = Update(task, {"w": torch.tensor([values[k]])}, 1.0, 0, 0, NOTHING, Condition(1.0, 1.0, 1.0))
         try:
-            judge.add(update)
+            judge.add(update_of(f"c{k}", values[k]))
         except Refused as error:
             refused.add(error.client)
     refused |= {error.client for error in judge.settle()}
     return refused, judge.result()[0]["w"]
+
+
+@pytest.mark.parametrize("first", [1.5, 1e4], ids=["counts at once", "waits for the others"])
+def test_a_client_has_one_update_whatever_becomes_of_its_first(first):
+    judge = judge_of_one_weight()
+    judge.add(update_of("c0", first))
+    with pytest.raises(BadUpdate, match="'c0' arrived twice"):
+        judge.add(update_of("c0", 1e6))
 
 
 @settings(deadline=None, max_examples=60)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cutwater.codec.registry import find_codec
 from cutwater.data.batches import batch_sizes
+from cutwater.plan.session import Session
 
 CLIENT, UP, SERVER, DOWN = range(4)
 ROUTE = (CLIENT, UP, SERVER, DOWN, CLIENT)
@@ -109,7 +110,7 @@ def mini_batches(client, session):
     """How many samples each mini-batch of the client's session has, and whether it is of the first pass."""
     own = client if client.epochs is not None or client.steps is not None else session
     size = client.batch_size or session.batch_size
-    sizes = batch_sizes(client.samples, batch_size=size, epochs=own.epochs, steps=own.steps)
+    sizes = batch_sizes(client.samples, Session(batch_size=size, epochs=own.epochs, steps=own.steps))
     return [(samples, place < len(sizes) // (own.epochs or 1)) for place, samples in enumerate(sizes)]
 
 

@@ -202,6 +202,15 @@ def test_a_folder_with_other_things_in_it_is_refused(study, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("kept", ["measured", "plans"])
+def test_a_run_that_was_killed_while_its_first_round_was_written_is_begun_anew(study, tmp_path, kept):
+    open_run(tmp_path, study).close()
+    (tmp_path / kept).mkdir()
+    (tmp_path / kept / "00001.json").write_text("{}")
+    run(rounds(study, 1), tmp_path, resume=True)
+    assert len(digests(tmp_path)) == 1
+
+
 def test_a_file_is_no_folder(study, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file, but a run needs a folder"):

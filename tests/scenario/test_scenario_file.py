@@ -319,6 +319,33 @@ def test_a_number_beyond_all_use_is_told_the_most(scenario):
         )
 
 
+def test_every_file_that_a_scenario_names_may_begin_in_a_home(scenario, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mine.json").write_text(json.dumps(tiny_profile().to_json()))
+    (home / "fleet.csv").write_text("name,compute,rate,samples\na,1 GFLOPS,1 MB/s,40\n")
+    monkeypatch.setenv("HOME", str(home))
+    head = HEAD.replace("profile.json", "~/mine.json")
+    read = scenario(
+        'clients = "~/fleet.csv"\n'
+        + head
+        + '[data]\nfolder = "~/d"\n[conditions]\nchange = "trace"\ntrace = "~/t.csv"\n'
+    )
+    assert read.fleet.names == ("a",)
+    assert read.profile.model == "tiny"
+    assert data_settings(read).folder == str(home / "d")
+    assert condition_settings(read).trace == str(home / "t.csv")
+    (tmp_path / "jobs.toml").write_text('[server]\ncompute = "1 TFLOPS"\n[[job]]\nscenario = "~/job.toml"\n')
+    (home / "job.toml").write_text(HEAD.replace("profile.json", "mine.json") + CLIENT)
+    assert load_jobs(tmp_path / "jobs.toml").plan().jobs[0].name == "job1"
+    for key, text in (
+        ("profile", head.replace("~", "~nosuchuser")),
+        ("clients", 'clients = "~nosuchuser/x"\n' + HEAD),
+    ):
+        with pytest.raises(ScenarioError, match=f"{key} is '~nosuchuser/.*home folder is not known"):
+            scenario(text if key == "clients" else text + CLIENT)
+
+
 def test_files_that_cannot_be_read_are_named(scenario, tmp_path):
     with pytest.raises(FileFormatError, match="can't be read"):
         load_scenario(tmp_path / "none.toml")

@@ -150,7 +150,7 @@ class ForeignText(Text):
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of the known names or, where ``own`` is set, a function of the user's own.
+    """One of the known names or, where ``own`` is set, the user's own: a function, or what ``own_is`` says.
 
     Where ``code`` is set, in Python it may be the function itself.
     """
@@ -158,6 +158,7 @@ class Choice(Kind):
     known: tuple[str, ...]
     own: bool = False
     code: bool = False
+    own_is: str = "function"
 
     def take(self, value: Any) -> Any:
         """The name, or the code that it would name."""
@@ -179,7 +180,7 @@ class Choice(Kind):
 
     def _instead(self, value: Any) -> str:
         text = isinstance(value, str)
-        own = "; your own is package.module:function" if self.own else ""
+        own = f"; your own is package.module:{self.own_is}" if self.own else ""
         return f"{'' if text else ', but must be text'}: {suggest(value if text else '', self.known)}{own}"
 
 

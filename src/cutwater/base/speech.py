@@ -1,8 +1,16 @@
-"""Whom a sentence speaks to: somebody at a command line, with a scenario file, or in Python."""
+"""Whom a sentence speaks to: somebody at a command line, with a scenario file, or in Python; who tells it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+Say = Callable[[str], None]
+"""Tells a person what takes long, and what they should know."""
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
 
 _COMMAND: ContextVar[bool] = ContextVar("at a command line", default=False)
 _FILE: ContextVar[bool] = ContextVar("from a scenario file", default=False)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutwater.coverage.compare import Flat, flat, kind_of, loss_of, to_call
+from cutwater.model.at_cut import as_tuple
 from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import RandomStream
@@ -71,7 +72,7 @@ def _back(kept: Any, sent: Sequence[Tensor], more: Iterable[tuple[Tensor, Tensor
     """Go on with the gradients that came back over the wire, and with those of weights used later, too."""
     pairs = [
         (tensor, copy.grad.contiguous().clone())
-        for tensor, copy in zip(_all(kept), sent, strict=True)
+        for tensor, copy in zip(as_tuple(kept), sent, strict=True)
         if copy.grad is not None
     ]
     pairs += more
@@ -79,16 +80,12 @@ def _back(kept: Any, sent: Sequence[Tensor], more: Iterable[tuple[Tensor, Tensor
         torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
 
 
-def _all(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
 def _like(value: Any, sent: tuple[Tensor, ...]) -> Any:
     return sent if isinstance(value, tuple) else sent[0]
 
 
 def _over_the_wire(value: Any) -> tuple[Tensor, ...]:
-    return tuple(_arrived(tensor) for tensor in _all(value))
+    return tuple(_arrived(tensor) for tensor in as_tuple(value))
 
 
 def _arrived(tensor: Tensor) -> Tensor:

@@ -13,56 +13,41 @@ from numpy.random import RandomState
 from cutwater.base.errors import DataError
 from cutwater.base.seeded import stream
 from cutwater.data.samples import Indices
-from cutwater.plan.session import last_of_pass
+from cutwater.plan.session import Session, last_of_pass
 
 
-def batches(
-    samples: Indices,
-    *,
-    batch_size: int,
-    seed: int,
-    round_: int,
-    client: str,
-    epochs: int | None = None,
-    steps: int | None = None,
-) -> Iterator[Indices]:
+def batches(samples: Indices, session: Session, *, seed: int, round_: int, client: str) -> Iterator[Indices]:
     """The positions of every mini-batch of a session, in order.
 
     By ``epochs``: passes over the client's samples, each shuffled; the last mini-batch of a pass is what is
     left. By ``steps``: mini-batches drawn at random, each without replacement (Sec. III-A of the paper).
     """
-    check_session(len(samples), batch_size=batch_size, client=client, epochs=epochs, steps=steps)
-    if epochs is not None:
-        return _passes(samples, batch_size, epochs, (seed, round_, client))
-    assert steps is not None
-    return _draws(samples, batch_size, steps, (seed, round_, client))
+    check_session(len(samples), session, client)
+    if session.epochs is not None:
+        return _passes(samples, session.batch_size, session.epochs, (seed, round_, client))
+    assert session.steps is not None
+    return _draws(samples, session.batch_size, session.steps, (seed, round_, client))
 
 
-def batch_sizes(
-    samples: int, *, batch_size: int, epochs: int | None = None, steps: int | None = None
-) -> list[int]:
+def batch_sizes(samples: int, session: Session) -> list[int]:
     """How many samples each mini-batch of a session has, without drawing them.
 
-    >>> batch_sizes(100, batch_size=32, epochs=1), batch_sizes(65, batch_size=32, epochs=1)
+    >>> batch_sizes(100, Session(epochs=1)), batch_sizes(65, Session(epochs=1))
     ([32, 32, 32, 4], [32, 33])
     """
-    if epochs is None:
-        return [batch_size] * (steps or 0)
-    sizes = [int(size) for size in np.diff(_edges(samples, batch_size))]
-    return sizes * epochs
+    if session.epochs is None:
+        return [session.batch_size] * (session.steps or 0)
+    sizes = [int(size) for size in np.diff(_edges(samples, session.batch_size))]
+    return sizes * session.epochs
 
 
-def check_session(
-    samples: int, *, batch_size: int, client: str, epochs: int | None = None, steps: int | None = None
-) -> None:
+def check_session(samples: int, session: Session, client: str) -> None:
     """Refuse a session that can't be trained: no samples, or fewer than one mini-batch needs."""
-    if (epochs is None) == (steps is None):
-        raise DataError("a session is given by epochs or by steps: name exactly one of them")
     if samples == 0:
         raise DataError(f"client {client!r} has no samples to train on; give it some or leave it out")
-    if not 1 <= batch_size <= samples:
+    if session.batch_size > samples:
         raise DataError(
-            f"batch_size is {batch_size}, but client {client!r} has {samples} samples to train on; "
+            f"batch_size is {session.batch_size}, but client {client!r} has {samples} samples to train on; "
             f"use a batch_size between 1 and {samples}"
         )
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutwater.base.errors import CutwaterError, DataError
+from cutwater.base.kinds import Whole
 from cutwater.base.usercode import find, told
-from cutwater.data.forms import Form, Taken
+from cutwater.data.forms import Form
 from cutwater.data.loaders import is_loader, unpacked
 from cutwater.data.padding import Pad
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Collate = Callable[[list[Any]], Any]
 """A mini-batch, samples first, of a list of samples as the dataset has them."""
 PAD = "pad"
+WORKERS, LONGEST = Whole(0, 1024), Whole(1)
+"""What both may be, in a scenario as in Python."""
 
 
 class DatasetSamples:
@@ -33,7 +36,7 @@ class DatasetSamples:
         collate: Collate | None = None,
         label: str | None = None,
     ) -> None:
-        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        if not _has_items(dataset):
             raise DataError(
                 f"{name} is {type(dataset).__name__}, but must be a map-style dataset with len() and [index]"
             )
@@ -73,10 +76,9 @@ class DatasetSamples:
 
     def batch(self, indices: Indices, device: str = "cpu") -> Batch:
         """The samples at these positions as a mini-batch, on a device."""
-        inputs, labels = self._batch(indices)
-        return Batch(tuple(value.to(device) for value in inputs), labels.to(device))
+        return self._batch(indices).to(device)
 
-    def _batch(self, indices: Indices) -> Taken:
+    def _batch(self, indices: Indices) -> Batch:
         import torch
         from torch.utils.data import TensorDataset
 
@@ -86,11 +88,11 @@ class DatasetSamples:
         # Only torch's own takes many positions at once; a subclass may treat each sample for itself.
         if type(self._dataset) is TensorDataset:
             *inputs, labels = self._dataset[torch.from_numpy(indices)]
-            return Taken(tuple(inputs), labels)
+            return Batch(tuple(inputs), labels)
         taken = [self._item(int(index)) for index in indices]
         try:
             stacked = [torch.stack(values) for values in zip(*(item.inputs for item in taken), strict=True)]
-            return Taken(tuple(stacked), torch.stack([item.labels for item in taken]))
+            return Batch(tuple(stacked), torch.stack([item.labels for item in taken]))
         except (RuntimeError, ValueError) as error:
             raise DataError(
                 f"samples of {self._name} differ in shape or number of inputs, so that they can't form a "
@@ -102,7 +104,7 @@ class DatasetSamples:
     def _whole(self) -> str:
         return f"a mini-batch of {self._name}"
 
-    def _checked(self, taken: Taken, rows: int) -> Taken:
+    def _checked(self, taken: Batch, rows: int) -> Batch:
         """A mini-batch of a user's function, if it has the samples that it was made of."""
         for value in (*taken.inputs, taken.labels):
             if value.dim() == 0 or len(value) != rows:
@@ -132,13 +134,13 @@ class DatasetSamples:
                 f"sample {index} of {self._name} can't be read ({told(error)}); mend it or leave it out"
             ) from error
 
-    def _item(self, index: int) -> Taken:
+    def _item(self, index: int) -> Batch:
         """One sample."""
         what = f"sample {index} of {self._name}"
         if self._collate is None:
             return self.form.take(self._read(index), what)
         inputs, labels = self._checked(self.form.take(self._collated([self._read(index)]), self._whole), 1)
-        return Taken(tuple(value[0] for value in inputs), labels[0])
+        return Batch(tuple(value[0] for value in inputs), labels[0])
 
 
 def from_datasets(
@@ -170,10 +172,9 @@ def from_datasets(
     given = [(train, "train"), *([] if test is None else [(test, "test")])]
     loaded = [(unpacked(part, f"{name} ({which})"), f"{name} ({which})") for part, which in given]
     joined = find_collate(collate)
-    if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 1024:
-        raise DataError(f"workers is {workers!r}, but must be a whole number from 0 to 1024")
-    if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
-        raise DataError(f"longest is {longest!r}, but must be a whole number of at least 1")
+    workers = WORKERS.check(workers, "workers", DataError)
+    if longest is not None:
+        longest = LONGEST.check(longest, "longest", DataError)
     collates = [joined or one.collate for one, _ in loaded]
     if longest is not None and collates[0] is None:
         raise DataError(
@@ -190,7 +191,7 @@ def from_datasets(
     inputs = [samples.input for samples in sets]
     names = sets[0].form.names
     if names is not None and sets[-1].form.names is not None:
-        sets[-1] = sets[-1].taking(_same_names(names, sets[-1].form.names, name))
+        sets[-1] = sets[-1].taking(_same_names(names, sets[-1].form.names, sets[-1]._name))
     tests = sets[1] if test is not None else None
     data = Data(
         name,
@@ -224,8 +225,11 @@ def as_data(given: Any) -> Data:
 
 
 def _is_map_style(given: Any) -> bool:
-    sized = hasattr(given, "__getitem__") and hasattr(given, "__len__")
-    return sized and not isinstance(given, str | bytes | Mapping)
+    return _has_items(given) and not isinstance(given, str | bytes | Mapping)
+
+
+def _has_items(given: Any) -> bool:
+    return hasattr(given, "__getitem__") and hasattr(given, "__len__")
 
 
 def find_collate(collate: Collate | str | None) -> Collate | None:
@@ -279,7 +283,7 @@ def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[
     )
 
 
-def _class_labels(dataset: Any, label: str | None, item: Callable[[int], Taken]) -> NDArray[np.int64] | None:
+def _class_labels(dataset: Any, label: str | None, item: Callable[[int], Batch]) -> NDArray[np.int64] | None:
     """The label of every sample where labels are whole numbers, read from memory where that is possible."""
     import torch
     from torch.utils.data import TensorDataset
@@ -298,7 +302,7 @@ def _class_labels(dataset: Any, label: str | None, item: Callable[[int], Taken])
     return found
 
 
-def _plain_targets(dataset: Any, label: str | None, item: Callable[[int], Taken]) -> "Tensor | None":
+def _plain_targets(dataset: Any, label: str | None, item: Callable[[int], Batch]) -> "Tensor | None":
     """``targets`` (torchvision) or the column of labels (🤗 datasets), if it says what the items say."""
     import torch
 

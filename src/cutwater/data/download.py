@@ -3,32 +3,26 @@
 import hashlib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cutwater.base.errors import CutwaterError, DataError
 from cutwater.base.jsonfile import write_atomically
+from cutwater.base.speech import Say, quiet
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_BYTES = 256 * 2**20
 """Far above any file that is fetched; a mirror that sends more is not the one we want."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-Say = Callable[[str], None]
-"""Where a source reports what takes long."""
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
-
 
 def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str], say: Say = quiet) -> None:
     """Bring every file of ``sums`` (name → MD5) into a folder, from the first mirror that has it."""
     for name, md5 in sums.items():
         path = folder / name
-        if path.is_file() and _md5(path.read_bytes()) == md5:
+        if path.is_file() and md5_of(path.read_bytes()) == md5:
             continue
         say(f"fetching {name}")
         write_atomically(path, _first(name, md5, mirrors))
@@ -50,8 +44,8 @@ def _get(url: str, md5: str) -> bytes:
     _check_address(url)
     with urllib.request.build_opener(_SecureRedirects).open(url, timeout=_TIMEOUT_SECONDS) as answer:
         content: bytes = answer.read(_MOST_BYTES + 1)
-    if _md5(content) != md5:
-        raise DataError(f"the file's MD5 is {_md5(content)}, not {md5}")
+    if md5_of(content) != md5:
+        raise DataError(f"the file's MD5 is {md5_of(content)}, not {md5}")
     return content
 
 
@@ -71,5 +65,6 @@ def _check_address(url: str) -> None:
         raise DataError(f"{url} is not an https:// address")
 
 
-def _md5(content: bytes) -> str:
+def md5_of(content: bytes) -> str:
+    """The checksum that mirrors tell of a file."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()

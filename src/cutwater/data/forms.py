@@ -2,22 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import DataError
+from cutwater.data.samples import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LABELS = ("labels", "label")
 """What labels are called where nobody says otherwise, as Hugging Face calls them."""
-
-
-class Taken(NamedTuple):
-    """The inputs of a sample or of a mini-batch, in order, and its labels."""
-
-    inputs: "tuple[Tensor, ...]"
-    labels: "Tensor"
 
 
 @dataclass(frozen=True)
@@ -50,10 +44,10 @@ class Form:
             raise DataError(f"{what} has labels {found[0]!r}, but no input that is a number or a tensor")
         return cls(names, found[0])
 
-    def take(self, value: Any, what: str) -> Taken:
+    def take(self, value: Any, what: str) -> Batch:
         """The inputs and labels of a value of this form."""
         inputs, label = self._by_name(value, what) if self.names is not None else _by_place(value, what)
-        return Taken(tuple(_tensor(one, what) for one in inputs), _tensor(label, what))
+        return Batch(tuple(_tensor(one, what) for one in inputs), _tensor(label, what))
 
     def _by_name(self, value: Any, what: str) -> tuple[Sequence[Any], Any]:
         assert self.names is not None

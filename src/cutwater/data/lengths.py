@@ -84,7 +84,7 @@ def check_sizes(batch: Batch, example: Sequence[Batch], data: Data, client: str)
         return
     most = sizes_of(example[0])
     for place, (sizes, largest) in enumerate(zip(sizes_of(batch), most, strict=True)):
-        over = [size for size, least in zip(sizes, largest, strict=False) if size > least]
+        over = [size for size, limit in zip(sizes, largest, strict=False) if size > limit]
         if over:
             what = "labels" if place == len(most) - 1 else f"input {place}"
             raise DataError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import DataError
+from cutwater.data.forms import LABELS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +28,7 @@ class Pad:
 
     to: int | None = None
     value: Mapping[str, float] = field(default_factory=dict)
-    labels: Sequence[str] = ("labels", "label")
+    labels: Sequence[str] = LABELS
     """Names that are filled up with -100, where they are whole numbers."""
 
     def __call__(self, samples: Sequence[Any]) -> "dict[str, Tensor]":

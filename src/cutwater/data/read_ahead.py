@@ -36,8 +36,7 @@ def _by_workers(read: Read, positions: list[Indices], workers: int, device: str)
     for made in loader:
         if isinstance(made, CutwaterError):
             raise made
-        inputs, labels = made
-        yield Batch(tuple(value.to(device) for value in inputs), labels.to(device))
+        yield made.to(device)
 
 
 class _Steps:

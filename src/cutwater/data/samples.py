@@ -18,10 +18,17 @@ Indices = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """A mini-batch, ready for the model: its inputs (one tensor for each input of the model) and labels."""
+    """A mini-batch, ready for the model: its inputs (one tensor for each input of the model) and labels.
+
+    Of one sample, too, whose tensors lack the first dimension.
+    """
 
     inputs: "tuple[Tensor, ...]"
     labels: "Tensor"
+
+    def to(self, device: str) -> "Batch":
+        """The same on a device."""
+        return Batch(tuple(value.to(device) for value in self.inputs), self.labels.to(device))
 
 
 class Samples(Protocol):

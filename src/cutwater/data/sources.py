@@ -15,7 +15,6 @@ packages (``dataset-fashion-mnist``), the user's cache.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import md5
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,9 @@ from numpy.typing import NDArray
 
 from cutwater.base.cache import cache_folder
 from cutwater.base.errors import CutwaterError, DataError, suggest
-from cutwater.base.speech import by_file
+from cutwater.base.speech import Say, by_file, quiet
 from cutwater.data.custom import call_user_source
-from cutwater.data.download import Say, fetch, quiet
+from cutwater.data.download import fetch, md5_of
 from cutwater.data.files import read_cifar, read_idx
 from cutwater.data.samples import ArraySamples, Data, shape_text
 
@@ -221,7 +220,7 @@ def _own_idx(name: str) -> Callable[[Path], tuple[Path, ...] | None]:
 
 def _whose(paths: Sequence[Path]) -> str | None:
     """Which source these idx files are, where it is known."""
-    return _WHOSE_LABELS.get(md5(paths[-1].read_bytes(), usedforsecurity=False).hexdigest())
+    return _WHOSE_LABELS.get(md5_of(paths[-1].read_bytes()))
 
 
 def _cifar_in(folder: Path) -> tuple[Path, ...] | None:

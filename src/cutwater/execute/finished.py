@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from cutwater.base.errors import CutwaterError, DataError, RunError
 from cutwater.base.jsonfile import write_atomically
+from cutwater.base.speech import Say, quiet
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside, told
-from cutwater.data.download import Say, quiet
 from cutwater.data.samples import ArraySamples, Batch, Data, input_text
 from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.base.speech import Say, quiet
 from cutwater.data.samples import Batch
 from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
+from cutwater.model.modes import modes_kept
 from cutwater.model.precision import one_thread
 from cutwater.runs.folder import begin
 from cutwater.train.scores import Score, evaluate
@@ -93,7 +95,7 @@ def sensible_workers(study: Study) -> int:
     """A worker for every core, as far as there are clients for them; one for a model on another device."""
     if not study.train.device.startswith("cpu"):
         return 1
-    return min(usable_cores(), study.train.clients_per_round or len(study.fleet))
+    return min(usable_cores(), study.train.wanted(len(study.fleet)))
 
 
 def run(
@@ -104,15 +106,15 @@ def run(
     resume: bool = False,
     scenario: str | None = None,
     callbacks: Sequence[Callable[[Round], object]] = (),
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = quiet,
     watch: Callable[[Tick], None] = lambda _: None,
 ) -> TrainedRun:
     """Train a study on this machine to its last round; every round is kept in the folder, if one is given.
 
     Callbacks see each round after it is safe on disk, and one that returns False ends the run; ``watch`` sees
-    each session, ``say`` is told what a person should know. What is returned holds the
-    trained weights and a line for each round of this call. ``workers`` may be None for as many as make sense
-    here. The model is left as it was.
+    each session, ``say`` is told what a person should know. What is returned holds the trained weights and a
+    line for each round of this call. ``workers`` may be None for as many as make sense here. The model is
+    left as it was.
     """
     if callable(callbacks):
         raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
@@ -140,18 +142,16 @@ def left_as_it_was(study: Study) -> Iterator[None]:
     Else what it holds after a run would depend on the number of workers, which train in copies.
     """
     net = study.model.module
-    modes = [(module, module.training) for module in net.modules()]
     held = net.state_dict()
     unchanged = all(_same(tensor, study.initial[name]) for name, tensor in held.items())
     # Most often no copy is needed, because the study has one.
     weights = study.initial if unchanged else {name: tensor.clone() for name, tensor in held.items()}
-    try:
-        yield
-    finally:
-        net.load_state_dict(weights, strict=True)
-        study.model.restart()
-        for module, mode in modes:
-            module.training = mode
+    with modes_kept(net):
+        try:
+            yield
+        finally:
+            net.load_state_dict(weights, strict=True)
+            study.model.restart()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -30,6 +30,7 @@ from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import told
 from cutwater.data.samples import Batch
+from cutwater.model.traffic import tensor_bytes
 from cutwater.train.scores import Score, evaluate_sets, units_of_work
 from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
@@ -56,7 +57,7 @@ class SharedState:
         offsets, size = {}, 0
         for name, tensor in like.items():
             offsets[name] = size
-            size += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+            size += -(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT
         # Anonymous shared memory has no file, so it needs no room in /dev/shm and leaves nothing behind.
         self._memory = mmap.mmap(-1, max(size, 1))
         self.tensors: dict[str, Tensor] = {
@@ -162,7 +163,7 @@ class Workers:
         scores: dict[int, Score] = {}
         for part, answer, _ in self._all(messages):
             places = [place for unit in self.units[part::parts] for place in unit]
-            scores.update(zip(places, map(_score, answer), strict=True))
+            scores.update(zip(places, (Score(**fields) for fields in answer), strict=True))
         return [scores[index] for index in sorted(scores)]
 
     def close(self) -> None:
@@ -273,10 +274,6 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
         buffers[message["buffer"]].write(result.state)
     names = ("loss", "steps", "bytes_up", "bytes_down")
     return {name: getattr(result, name) for name in names}
-
-
-def _score(fields: dict[str, Any]) -> Score:
-    return Score(**fields)
 
 
 def _revive(kind: str, message: str, trace: str) -> CutwaterError:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
-from cutwater.federate.aggregator_options import check_above_0, check_fraction
+from cutwater.federate.aggregator_options import ByName, check_above_0, check_fraction
 from cutwater.federate.executor import Update
-from cutwater.federate.tolerant import ClippedMean, CoordinateMedian, TrimmedMean, never_learning
+from cutwater.federate.tolerant import ClippedMean, CoordinateMedian, TrimmedMean
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
 from cutwater.train.expected import BadUpdate
@@ -47,16 +47,14 @@ class Aggregator(Protocol):
 
 
 @dataclass(frozen=True)
-class WeightedAverage:
+class WeightedAverage(ByName):
     """FedAvg's average, weighted by n_k and exact: the same bits in any order (see ``train.aggregate``)."""
 
-    def start(self, weights: State) -> State:
-        """Nothing is remembered."""
-        return {}
+    NAME = "average"
 
     def collect(self, weights: State, memory: State, model: Traffic) -> Collection:
         """An empty average."""
-        return _Averaging(Average(weights, never_learning(model)))
+        return _Averaging(Average(weights, model.never_learning))
 
 
 class _Averaging:
@@ -70,16 +68,12 @@ class _Averaging:
         return self.average.result(), {}
 
 
-class _ServerOptimizer:
+class _ServerOptimizer(ByName):
     """The average of a round as a step of an optimizer at the server (Reddi et al. 2021).
 
     Δ is the average less the weights that the round began with. Only what learns is stepped; buffers are
-    averaged. It computes in float64 and keeps the types of the weights.
+    averaged. Moments begin at zero. It computes in float64 and keeps the types of the weights.
     """
-
-    def start(self, weights: State) -> State:
-        """Nothing yet: moments begin at zero, whatever is trained."""
-        return {}
 
     def collect(self, weights: State, memory: State, model: Traffic) -> Collection:
         """An empty average, to be stepped by."""
@@ -128,6 +122,7 @@ class _Stepping:
 class FedAvgM(_ServerOptimizer):
     """FedAvg with momentum at the server (Hsu et al. 2019): m ← β·m + Δ, w ← w + η·m."""
 
+    NAME = "fedavgm"
     lr: float = 1.0
     """η."""
     momentum: float = 0.9
@@ -152,6 +147,7 @@ class FedAdam(_ServerOptimizer):
     m ← β₁·m + (1-β₁)·Δ, v ← β₂·v + (1-β₂)·Δ², w ← w + η·√(1-β₂^(t+1)) / (1-β₁^(t+1)) · m / (√v + τ).
     """
 
+    NAME = "fedadam"
     lr: float = 0.1
     """η."""
     beta_1: float = 0.9
@@ -174,18 +170,14 @@ class FedAdam(_ServerOptimizer):
 
 
 AGGREGATORS: Mapping[str, Callable[..., Aggregator]] = {
-    "average": WeightedAverage,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
-    "median": CoordinateMedian,
-    "trimmed": TrimmedMean,
-    "clipped": ClippedMean,
+    made.NAME: made
+    for made in (WeightedAverage, FedAvgM, FedAdam, CoordinateMedian, TrimmedMean, ClippedMean)
 }
 """Aggregators by name, as ``aggregator`` in [train] says them."""
 
 
 def find_aggregator(name: str, options: Mapping[str, object]) -> Aggregator:
-    """An aggregator by name, or a user's own as ``package.module:function``, made with these options."""
+    """An aggregator by name, or a user's own as ``package.module:Class``, made with these options."""
     if ":" in name:
         make = find(name, "aggregator", RunError)
     elif name in AGGREGATORS:
@@ -199,7 +191,7 @@ def find_aggregator(name: str, options: Mapping[str, object]) -> Aggregator:
                 )
     else:
         raise RunError(
-            f"aggregator is {name!r}; {suggest(name, list(AGGREGATORS))}; your own is package.module:function"
+            f"aggregator is {name!r}; {suggest(name, list(AGGREGATORS))}; your own is package.module:Class"
         )
     try:
         made: Aggregator = make(**options)

@@ -43,9 +43,9 @@ class VirtualClock:
         self._elapsed = outcome.seconds
         parts = {part.name: part for part in outcome.parts}
         for part in outcome.parts:
-            if part.outcome != "done":
+            if not part.done:
                 yield Lost(part.name, part.outcome, part.actual)
-        tasks = [task for task in orders.tasks if parts[task.client].outcome == "done"]
+        tasks = [task for task in orders.tasks if parts[task.client].done]
         for result in self._trainer.sessions(tasks, orders.weights):
             task = result.task
             yield Update(
@@ -82,7 +82,7 @@ def clock_only(study: Study, last: int) -> Iterator[Outcome]:
         plan = plan_round(study, number, study.select(number), estimates, holds)
         outcome = by_the_clock(study, number, plan, holds)
         yield outcome
-        done = [part for part in outcome.parts if part.outcome == "done"]
+        done = [part for part in outcome.parts if part.done]
         seen = [study.client(part.name) for part in done]
         estimates = estimates.after((client, study.truth.true(client, number)) for client in seen)
         layers = len(study.model)
@@ -126,7 +126,7 @@ def play(
             "raise them in the scenario, or how much of them its conditions leave"
         )
     lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
-    wanted = min(settings.clients_per_round or len(plan), len(plan))
+    wanted = settings.wanted(len(plan))
     deadline = np.inf if settings.deadline is None else settings.deadline
     # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
     order = np.argsort(seconds, kind="stable").tolist()

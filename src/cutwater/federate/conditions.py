@@ -14,6 +14,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.base.seeded import stream
+from cutwater.base.textfile import reading
 from cutwater.base.units import parse_compute, parse_rate
 from cutwater.plan.fleet import Client
 from cutwater.scenario.settings import ConditionSettings
@@ -134,17 +135,12 @@ class Conditions:
 
 def read_trace(path: str | Path) -> Trace:
     """A trace from CSV: columns round, client, compute and rate (or up and down), with units."""
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True, strict=True)
-            _check_columns(reader.fieldnames or [], path)
-            rows: dict[str, dict[int, Condition]] = {}
-            for row in reader:
-                _add_row(rows, row, f"{path}, line {reader.line_num}")
-    except OSError as error:
-        raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(f"{path} is not CSV: {error}") from error
+    with reading(path, "CSV"), Path(path).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, skipinitialspace=True, strict=True)
+        _check_columns(reader.fieldnames or [], path)
+        rows: dict[str, dict[int, Condition]] = {}
+        for row in reader:
+            _add_row(rows, row, f"{path}, line {reader.line_num}")
     return Trace({client: tuple(sorted(by.items(), key=lambda item: item[0])) for client, by in rows.items()})
 
 

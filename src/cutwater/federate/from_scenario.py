@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutwater.base.errors import ScenarioError
 from cutwater.base.schema import read
-from cutwater.base.speech import from_a_file
-from cutwater.data.download import Say, quiet
-from cutwater.scenario.file import Scenario
+from cutwater.base.speech import Say, from_a_file, quiet
+from cutwater.scenario.file import Scenario, named_file
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
 
@@ -108,10 +107,5 @@ def condition_settings(scenario: Scenario) -> ConditionSettings:
     return replace(settings, trace=_beside(scenario, "[conditions] trace", settings.trace))
 
 
-def _beside(scenario: Scenario, what: str, path: str) -> str:
-    try:
-        return str(Path(scenario.source).parent / Path(path).expanduser())
-    except RuntimeError as error:  # there is no such user, or no home
-        raise ScenarioError(
-            f"{what} is {path!r}, but that home folder is not known; write the path out"
-        ) from error
+def _beside(scenario: Scenario, what: str, name: str) -> str:
+    return str(named_file(Path(scenario.source).parent, name, what))

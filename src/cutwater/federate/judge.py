@@ -11,16 +11,13 @@ another did. Rounds of one or two updates have no majority: there the global mod
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cutwater.federate.aggregators import Collection
 from cutwater.federate.executor import Update
-from cutwater.federate.tolerant import never_learning
 from cutwater.model.traffic import Traffic
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.train.expected import BadUpdate, Expected
@@ -34,14 +31,6 @@ _MAJORITY = 3
 
 class Refused(BadUpdate):
     """An update that breaks a rule of [judge]."""
-
-
-class Effort(NamedTuple):
-    """How much a client trains in a round."""
-
-    steps: int
-    parts: int
-    """Micro-batches of all steps together: a layer counts each of them once."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +66,12 @@ class Judged:
         collection: Collection,
         weights: State,
         model: Traffic,
-        effort: Callable[[str], Effort],
+        part_sizes: Callable[[str], Sequence[Sequence[int]]],
     ) -> None:
+        """Of a round that starts from these weights; ``part_sizes`` are those of a client's mini-batches."""
         self._settings, self._collection, self._weights = settings, collection, weights
-        self._effort, self._model = effort, model
-        self._expected = Expected(weights, never_learning(model))
+        self._part_sizes, self._model = part_sizes, model
+        self._expected = Expected(weights, model.never_learning)
         self._spool = Spool(self._expected, weights)
         self._findings: dict[str, list[Finding]] = {}
         """Of every update that may count."""
@@ -100,9 +90,11 @@ class Judged:
         if not self._settings.active:
             self._collection.add(update)
             return
+        if client in self._findings:
+            raise BadUpdate(client, "arrived twice")
         self._expected.check_kinds(client, update.weights)
         found = self._measured(client, update.weights)
-        if any(finding.suspicious for finding in found) and client not in self._findings:
+        if any(finding.suspicious for finding in found):
             self._expected.check(client, update.weights)
             self._aside[client] = (self._spool.put(update.weights), update.without_weights())
         else:
@@ -128,7 +120,7 @@ class Judged:
 
     def _measured(self, client: str, state: State) -> list[Finding]:
         moved = distance(state, self._weights, self._moving)
-        rules, effort = self._settings, self._effort(client)
+        rules, steps = self._settings, self._part_sizes(client)
         if self._norm > 0 and moved > rules.largest_norm * self._norm:
             raise Refused(
                 client,
@@ -143,13 +135,14 @@ class Judged:
                 rules.norm_of_model * self._norm,
                 rules.norm_of_others,
                 "norm_of_others",
-                effort.steps,
+                len(steps),
             )
         ]
         for layer in self._layers:
-            found += self._of_statistics(client, layer, state, effort.steps)
+            found += self._of_statistics(client, layer, state, len(steps))
+        parts = sum(map(len, steps))  # a layer counts each micro-batch once
         for name in self._expected.counters:
-            found += self._of_whole_numbers(client, name, state[name], effort.parts)
+            found += self._of_whole_numbers(client, name, state[name], parts)
         return found
 
     def _of_statistics(self, client: str, layer: str, state: State, steps: int) -> list[Finding]:
@@ -204,23 +197,6 @@ class Judged:
                 limit = mine.alone
             if mine.value > limit:
                 raise Refused(client, _sentence(mine, usual, limit, len(self._findings)))
-
-
-def judge_of(
-    settings: JudgeSettings,
-    collection: Collection,
-    weights: State,
-    model: Traffic,
-    parts: Callable[[str], Sequence[Sequence[int]]],
-) -> Judged:
-    """The judge of a round that starts from these weights; ``parts`` are those of a client's mini-batches."""
-
-    @cache
-    def effort(client: str) -> Effort:
-        steps = parts(client)
-        return Effort(len(steps), sum(map(len, steps)))
-
-    return Judged(settings, collection, weights, model, effort)
 
 
 def _sentence(mine: Finding, usual: float, limit: float, updates: int) -> str:

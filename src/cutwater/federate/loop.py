@@ -14,7 +14,7 @@ from typing import Protocol
 from cutwater.federate.aggregators import BadUpdate
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
-from cutwater.federate.judge import Judged, Refused, judge_of
+from cutwater.federate.judge import Judged, Refused
 from cutwater.federate.measured import Replanned, RoundMeasured
 from cutwater.federate.record import ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, unplanned
@@ -158,8 +158,8 @@ def play_round(
     # A round that nobody is there for is planned, too, for the record.
     plan = plan_round(study, number, here or names, before.estimates, before.holds)
     collected = _Collected(lost={name: Lost(name, reason) for name, reason in absent.items()})
-    wanted = min(study.train.clients_per_round or len(names), len(names))
-    collection = judge_of(
+    wanted = study.train.wanted(len(names))
+    collection = Judged(
         study.judge,
         study.aggregator.collect(before.weights, before.memory, study.traffic),
         before.weights,

@@ -17,6 +17,9 @@ COUNT = Whole(0, 2**53)
 """Up to the largest whole number that every reader of JSON has."""
 AMOUNT = Number(0, HUGE)
 """Of FLOPS or bytes, and parts of a whole."""
+TEXT = ForeignText()
+SCORE = Number(-HUGE, HUGE)
+"""Of a model: a loss, an accuracy, a metric."""
 
 
 @described("a move of the cut", FileFormatError, open=True)
@@ -34,7 +37,7 @@ class Moved:
 class Measured:
     """One client's session, beyond its phases."""
 
-    name: Annotated[str, ForeignText(), "the client's name"]
+    name: Annotated[str, TEXT, "the client's name"]
     wall_seconds: Annotated[float, SECONDS, "from sending the order to having the reply"]
     session_seconds: Annotated[float, SECONDS, "the session itself, as the client measured it"]
     message_seconds: Annotated[
@@ -84,7 +87,7 @@ class Replanned:
     """The server's shares, and where it pays the cuts of sessions, planned anew while a round ran."""
 
     at_seconds: Annotated[float, SECONDS, "when, from the round's orders"]
-    why: Annotated[str, ForeignText(), "who was lost, late or slower than believed"]
+    why: Annotated[str, TEXT, "who was lost, late or slower than believed"]
     kept_seconds: Annotated[
         float, SECONDS, "when the sessions that are left would have been done with the shares they had"
     ]

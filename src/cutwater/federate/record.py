@@ -11,18 +11,16 @@ from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document
-from cutwater.base.kinds import HUGE, ForeignText, Many, Named, Number, Whole
+from cutwater.base.kinds import Many, Named, Whole
 from cutwater.base.schema import Nested, described, table
-from cutwater.federate.measured import AMOUNT, COUNT, Measured, Replanned
+from cutwater.federate.measured import AMOUNT, COUNT, SCORE, TEXT, Measured, Replanned
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.plan.latency import SECONDS, Phases
 from cutwater.plan.value import ClientPlan
-from cutwater.scenario.goal import LOSS
+from cutwater.scenario.goal import LOSS, by_name
 
 FORMAT = "cutwater.round"
 VERSION = 1
-
-_TEXT, _SCORE = ForeignText(), Number(-HUGE, HUGE)
 
 
 def deviation(planned: float | None, actual: float | None) -> float | None:
@@ -56,22 +54,22 @@ class Record:
     wall_seconds: Annotated[float, SECONDS, "time so far that this machine needed"]
     loss: Annotated[
         float | None,
-        _SCORE,
+        SCORE,
         "mean training loss of the round's sessions, weighted by n_k; null in a failed round",
     ]
     test_loss: Annotated[
         float | None,
-        _SCORE,
+        SCORE,
         "of the global model on the test set; null where it was not evaluated or is not finite",
     ] = None
     accuracy: Annotated[
         float | None,
-        _SCORE,
+        SCORE,
         "of the global model on the test set; null where it was not evaluated or labels are not classes",
     ]
     metrics: Annotated[
         Mapping[str, float],
-        Named(_SCORE),
+        Named(SCORE),
         "of the global model on the test set, what else was asked for, by name; one that is no finite "
         "number is left out",
     ] = field(default_factory=dict)
@@ -88,21 +86,21 @@ class Record:
         int, COUNT, "what crossed (or would have crossed) the network in this round, all clients"
     ]
     bytes_down: Annotated[int, COUNT, "the same in the other direction"]
-    weights_sha256: Annotated[str, _TEXT, "digest of the global weights after the round"]
+    weights_sha256: Annotated[str, TEXT, "digest of the global weights after the round"]
     planned_seconds: Annotated[float | None, SECONDS, "latency of the round as planned"] = None
     actual_seconds: Annotated[float | None, SECONDS, "latency of the round as it was"] = None
-    bottleneck: Annotated[str, _TEXT, "the client that the round waited for"] = ""
+    bottleneck: Annotated[str, TEXT, "the client that the round waited for"] = ""
     clients: Annotated[
-        tuple[str, ...], Many(_TEXT), "the clients whose updates count; none in a failed round"
+        tuple[str, ...], Many(TEXT), "the clients whose updates count; none in a failed round"
     ] = ()
     lost: Annotated[
         Mapping[str, str],
-        Named(_TEXT),
+        Named(TEXT),
         "the clients that were selected but not done in time, each with the reason",
     ] = field(default_factory=dict)
-    failed: Annotated[str | None, _TEXT, "why the round counts for nothing, or null"] = None
+    failed: Annotated[str | None, TEXT, "why the round counts for nothing, or null"] = None
     stopped: Annotated[
-        str | None, _TEXT, "why the run ends after this round although more were asked for, or null"
+        str | None, TEXT, "why the run ends after this round although more were asked for, or null"
     ] = None
 
     @property
@@ -113,8 +111,7 @@ class Record:
     @property
     def scores(self) -> dict[str, float]:
         """What the model had on the test set, by name; nothing where it was not evaluated."""
-        named = {"accuracy": self.accuracy, "test_loss": self.test_loss, **self.metrics}
-        return {name: value for name, value in named.items() if value is not None}
+        return by_name(self.accuracy, self.test_loss, self.metrics)
 
     def value(self, name: str) -> float | None:
         """A number of the round that runs are compared by: a score, or the training loss."""
@@ -130,7 +127,7 @@ class Record:
 class ClientRound:
     """One client's part in a round: what was planned for it, and what came of that."""
 
-    name: Annotated[str, _TEXT, "the client's name"]
+    name: Annotated[str, TEXT, "the client's name"]
     cut: Annotated[int, Whole(1, 100_000), "l_k of the plan"]
     share: Annotated[float, AMOUNT, "f_k^S of the plan in FLOPS"]
     delivered_share: Annotated[
@@ -138,14 +135,14 @@ class ClientRound:
         AMOUNT,
         "FLOPs over the seconds that the session asked for them; null where it is not measured",
     ]
-    mode: Annotated[str, _TEXT, "`fedavg` or `split`, as in the plan"]
+    mode: Annotated[str, TEXT, "`fedavg` or `split`, as in the plan"]
     second_cut: Annotated[
         int, Whole(0, 100_000), "of the plan: layers after it stayed on the client; 0 without a tail"
     ] = 0
-    schedule: Annotated[str, _TEXT, "how the parts of its split steps crossed the cut"] = "in turn"
-    up: Annotated[str, _TEXT, "the codec of its smashed data"] = "fp32"
-    down: Annotated[str, _TEXT, "the codec of its gradients"] = "fp32"
-    outcome: Annotated[str, _TEXT, "`done`, or why the client's update does not count"]
+    schedule: Annotated[str, TEXT, "how the parts of its split steps crossed the cut"] = "in turn"
+    up: Annotated[str, TEXT, "the codec of its smashed data"] = "fp32"
+    down: Annotated[str, TEXT, "the codec of its gradients"] = "fp32"
+    outcome: Annotated[str, TEXT, "`done`, or why the client's update does not count"]
     alone_seconds: Annotated[
         float | None,
         SECONDS,
@@ -210,10 +207,10 @@ class KeptRound:
     """One round, client by client: rounds/00001.json of a run folder, and what was measured beside it."""
 
     round: Annotated[int, COUNT, "which it is"]
-    planner: Annotated[str, _TEXT, "who planned it"]
+    planner: Annotated[str, TEXT, "who planned it"]
     planned_seconds: Annotated[float, SECONDS, "its latency as planned"]
     actual_seconds: Annotated[float, SECONDS, "its latency as it was"]
-    failed: Annotated[str | None, _TEXT, "why the round counts for nothing, or null"]
+    failed: Annotated[str | None, TEXT, "why the round counts for nothing, or null"]
     clients: Annotated[
         tuple[ClientRound, ...], Many(Nested(ClientRound)), "all that were selected, see below"
     ] = ()

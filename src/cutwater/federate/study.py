@@ -306,23 +306,14 @@ class Study:
     def batches_of(self, task: Task, samples: Samples, held: Indices) -> Iterable[Batch]:
         """The same from other samples, of which the client holds those at these positions."""
         mine = self.session.of(self.client(task.client))
-        positions = batches(
-            held,
-            batch_size=mine.batch_size,
-            seed=self.train.seed,
-            round_=task.round,
-            client=task.client,
-            epochs=mine.epochs,
-            steps=mine.steps,
-        )
+        positions = batches(held, mine, seed=self.train.seed, round_=task.round, client=task.client)
         read = partial(self._batch, task, samples)
         return read_ahead(read, positions, self.data.workers, self.train.device)
 
     def batch_sizes(self, name: str) -> list[int]:
         """The sizes of a client's mini-batches in a session."""
         found = self.client(name)
-        mine = self.session.of(found)
-        return batch_sizes(found.samples, batch_size=mine.batch_size, epochs=mine.epochs, steps=mine.steps)
+        return batch_sizes(found.samples, self.session.of(found))
 
     def part_sizes(self, name: str) -> list[list[int]]:
         """The sizes of the micro-batches of each of them."""
@@ -437,14 +428,7 @@ def _check_batch_size(data: Data, session: Session) -> None:
 
 def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
     for client, count in zip(fleet, trained, strict=True):
-        mine = session.of(client)
-        check_session(
-            int(count),
-            batch_size=mine.batch_size,
-            client=client.name,
-            epochs=mine.epochs,
-            steps=mine.steps,
-        )
+        check_session(int(count), session.of(client), client.name)
 
 
 def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
@@ -484,6 +468,7 @@ def _check_state(model: nn.Module) -> None:
 
 
 def _check_rounds(fleet: Fleet, train: TrainSettings) -> None:
-    select(fleet.names, train.clients_per_round, seed=train.seed, round_=1)
+    if train.clients_per_round is not None:
+        how_many(len(fleet), train.clients_per_round, train.over_selection)
     if train.quorum > len(fleet):
         raise RunError(f"quorum is {train.quorum}, but there are {len(fleet)} clients; use at most that many")

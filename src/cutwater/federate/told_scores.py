@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cutwater.base.errors import FileFormatError
-from cutwater.base.kinds import HUGE, Choice, ForeignText, Number
+from cutwater.base.kinds import Choice
 from cutwater.base.schema import described
-from cutwater.federate.measured import COUNT
-
-_TEXT, _SCORE = ForeignText(), Number(-HUGE, HUGE)
+from cutwater.federate.measured import COUNT, SCORE, TEXT
 
 
 def score_text(name: str, value: float) -> str:
@@ -37,10 +35,10 @@ def value_text(name: str, value: float) -> str:
 class Best:
     """The best model of a run so far, by the metric that it is kept for."""
 
-    metric: Annotated[str, _TEXT, "what it is best by"]
+    metric: Annotated[str, TEXT, "what it is best by"]
     better: Annotated[str, Choice(("max", "min")), "whether more or less of it is better"]
     round: Annotated[int, COUNT, "the round that it is of"]
-    value: Annotated[float, _SCORE, "its metric"]
+    value: Annotated[float, SCORE, "its metric"]
     waited: Annotated[int, COUNT, "how often the model was evaluated since then, and was not better"] = 0
 
 
@@ -49,10 +47,10 @@ class Best:
 class Spread:
     """One number of each client, over the clients."""
 
-    mean: Annotated[float, _SCORE, "over the clients, each counted once"]
-    deviation: Annotated[float, _SCORE, "standard deviation: how unequal the model is to them"]
-    least: Annotated[float, _SCORE, "of any client"]
-    most: Annotated[float, _SCORE, "of any client"]
+    mean: Annotated[float, SCORE, "over the clients, each counted once"]
+    deviation: Annotated[float, SCORE, "standard deviation: how unequal the model is to them"]
+    least: Annotated[float, SCORE, "of any client"]
+    most: Annotated[float, SCORE, "of any client"]
     clients: Annotated[int, COUNT, "how many have one"]
 
     @classmethod

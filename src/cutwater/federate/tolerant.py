@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
-from cutwater.federate.aggregator_options import check_above_0, check_fraction
+from cutwater.federate.aggregator_options import ByName, check_above_0, check_fraction
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
@@ -29,18 +29,11 @@ from cutwater.train.spool import Spool, distance
 Numbers = npt.NDArray[Any]
 
 
-def never_learning(model: Traffic) -> set[str]:
-    """The names of weights that do not learn, second names included."""
-    return {*model.fixed, *(second for second, first in model.aliases.items() if first in model.fixed)}
-
-
 @dataclass(frozen=True)
-class CoordinateMedian:
+class CoordinateMedian(ByName):
     """Of every weight the middle one of all clients (Yin et al. 2018): right while fewer than half lie."""
 
-    def start(self, weights: State) -> State:
-        """Nothing is remembered."""
-        return {}
+    NAME = "median"
 
     def collect(self, weights: State, memory: State, model: Traffic) -> "_Sorting":
         """No updates yet."""
@@ -48,18 +41,15 @@ class CoordinateMedian:
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(ByName):
     """Of every weight the mean without the largest and the smallest (Yin et al. 2018)."""
 
+    NAME = "trimmed"
     trim: float = 0.3
     """The part of the clients that is left out at either end; as many may lie."""
 
     def __post_init__(self) -> None:
         check_fraction(self, "trim", below=0.5)
-
-    def start(self, weights: State) -> State:
-        """Nothing is remembered."""
-        return {}
 
     def collect(self, weights: State, memory: State, model: Traffic) -> "_Sorting":
         """No updates yet."""
@@ -72,21 +62,18 @@ class TrimmedMean:
 
 
 @dataclass(frozen=True)
-class ClippedMean:
+class ClippedMean(ByName):
     """The n_k-weighted average of updates none of which is longer than the round's middle one.
 
     w + Σ n_k·min(1, c / ‖Δ_k‖)·Δ_k / Σ n_k, where c is ``factor`` times the median of all ‖Δ_k‖. Weights that
     learn and buffers are clipped each by their own norm.
     """
 
+    NAME = "clipped"
     factor: float = 1.0
 
     def __post_init__(self) -> None:
         check_above_0(self, "factor")
-
-    def start(self, weights: State) -> State:
-        """Nothing is remembered."""
-        return {}
 
     def collect(self, weights: State, memory: State, model: Traffic) -> "_Clipping":
         """No updates yet."""
@@ -98,7 +85,7 @@ class _Held:
 
     def __init__(self, weights: State, model: Traffic) -> None:
         self.weights, self.model = weights, model
-        self.expected = Expected(weights, never_learning(model))
+        self.expected = Expected(weights, model.never_learning)
         self.spool = Spool(self.expected, weights)
         self.held: dict[str, tuple[int, int]] = {}
         """Of each client the place of its update, and n_k."""
@@ -144,7 +131,7 @@ class _Sorting(_Held):
     def combined(self) -> State:
         made: dict[str, Tensor] = {}
         for name in self.expected.kinds:
-            first = self.model.aliases.get(name, name)
+            first = self.model.first_name(name)
             if name in self.expected.fixed:
                 made[name] = self.expected.fixed[name].detach().cpu()
             elif first in made:
@@ -161,7 +148,7 @@ class _Clipping(_Held):
         super().__init__(weights, model)
         self.factor = factor
         floats = self.expected.floats
-        learned = tuple(name for name in floats if model.aliases.get(name, name) in model.learned)
+        learned = tuple(name for name in floats if model.first_name(name) in model.learned)
         self.groups = (learned, tuple(name for name in floats if name not in learned))
         self.norms: dict[str, tuple[float, ...]] = {}
 

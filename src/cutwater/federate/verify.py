@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.executor import Trainer
@@ -17,7 +16,7 @@ from cutwater.federate.loop import Round, rounds, start
 from cutwater.federate.record import ClientRound
 from cutwater.federate.study import Study
 from cutwater.plan.fleet import NO_LIMIT
-from cutwater.train.expected import raw_bytes
+from cutwater.train.expected import same_bytes
 
 REFERENCE, RANDOM = "fedavg", "random cuts"
 IN_PROCESS, OVER_THE_STREAM = "in process", "over the stream"
@@ -119,7 +118,7 @@ def _compare(trained: Mapping[str, Round]) -> Check:
     differs = {}
     for name, round_ in trained.items():
         for key, tensor in round_.progress.weights.items():
-            if not _same_bits(tensor, reference.progress.weights[key]):
+            if not same_bytes(tensor, reference.progress.weights[key]):
                 differs[name] = key
                 break
     return Check(
@@ -133,8 +132,3 @@ def _compare(trained: Mapping[str, Round]) -> Check:
 
 def _cuts(part: ClientRound) -> int | tuple[int, int]:
     return (part.cut, part.second_cut) if part.second_cut else part.cut
-
-
-def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have the same bytes; -0 is not 0 here, and NaN is itself."""
-    return torch.equal(raw_bytes(left), raw_bytes(right))

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cutwater.base.errors import EngineError
+from cutwater.base.speech import Say, quiet
 from cutwater.base.toml import toml_value
 from cutwater.federate.from_scenario import train_settings
 from cutwater.fleet.credentials import make_certificate, make_node_key
@@ -54,7 +55,7 @@ class LocalFleet:
         *,
         simulation: bool = False,
         host: str = "127.0.0.1",
-        say: Callable[[str], None] = lambda _: None,
+        say: Say = quiet,
     ) -> None:
         self.host = host
         """The address of this machine that nodes find the server at."""

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from flwr.app import Message
 
 from cutwater.base.errors import CutwaterError, EngineError
+from cutwater.base.speech import Say, quiet
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.executor import Arrival, Lost, Orders
 from cutwater.federate.study import Study
@@ -64,7 +65,7 @@ class FlowerExecutor:
         leases_at: StreamServer | None = None,
         enrol_at_once: int = 0,
         propose: Propose | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        say: Say = quiet,
         clock: Clock = time.monotonic,
     ) -> None:
         job = study.job()

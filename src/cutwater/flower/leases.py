@@ -8,11 +8,12 @@ can't reach the stream, is sent messages as before.
 import math
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from cutwater.base.speech import Say
 from cutwater.flower.holding import LEASE
 from cutwater.flower.letters import to_letter
 from cutwater.flower.patient_grid import PatientGrid
@@ -22,7 +23,6 @@ from cutwater.stream.letters import Letter
 from cutwater.stream.server import StreamServer
 from cutwater.stream.ticket import Ticket
 
-Say = Callable[[str], None]
 _OFFER = 30 * 86_400.0
 """Seconds that a message which offers a lease may go unanswered: it is answered when the lease is over."""
 _COMES = 60.0

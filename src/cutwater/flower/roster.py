@@ -12,10 +12,10 @@ from importlib.metadata import version
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from cutwater.base.speech import Say, quiet
 from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.replies import ReplyPool
 
-Say = Callable[[str], None]
 POLL = 0.25
 """Seconds between two looks for a reply."""
 _LOOKS = 40.0
@@ -65,7 +65,7 @@ class Roster:
     """Clients and their nodes."""
 
     def __init__(
-        self, grid: PatientGrid, names: Sequence[str], say: Say = lambda _: None, *, ask_all: bool = True
+        self, grid: PatientGrid, names: Sequence[str], say: Say = quiet, *, ask_all: bool = True
     ) -> None:
         self.grid, self.names, self._say = grid, list(names), say
         self._ask_all = ask_all

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.freed_memory import keep_freed_memory
+from cutwater.base.speech import Say, quiet
 from cutwater.federate.loop import Keeper, Round, TrainedRun, train
 from cutwater.federate.record import Record
 from cutwater.federate.study import Study
@@ -60,7 +61,7 @@ def serve(
     *,
     study: Study | None = None,
     callbacks: Sequence[Callable[[Round], object]] = (),
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = quiet,
     clock: Callable[[], float] = time.monotonic,
     shared: SeveralJobs | None = None,
 ) -> TrainedRun:
@@ -162,7 +163,7 @@ def _hosts(
     run: str,
     settings: RunConfig,
     shared: SeveralJobs | None,
-    say: Callable[[str], None],
+    say: Say,
 ) -> _Hosts:
     if settings.journal:
         sessions = held.enter_context(session_process(settings, run, say))
@@ -196,7 +197,7 @@ def _stream(trainer: StepTrainer | None, settings: RunConfig) -> StreamServer:
     )
 
 
-def _tell(round_: Round, last: int, say: Callable[[str], None]) -> None:
+def _tell(round_: Round, last: int, say: Say) -> None:
     for name, reason in round_.record.lost.items():
         say(f"round {round_.record.round} is without client {name}: {reason}")
     say(_line(round_.record, last))

@@ -7,16 +7,16 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 
+from cutwater.base.speech import Say
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import study_for
 from cutwater.serve.process import host_for
 from cutwater.serve.remote import RemoteSessions
 
 
-def session_process(settings: RunConfig, run: str, say: Callable[[str], None]) -> RemoteSessions:
+def session_process(settings: RunConfig, run: str, say: Say) -> RemoteSessions:
     """The sessions of a run, in such a process."""
     port, address = settings.stream_port, settings.stream_address
     if settings.lease:  # which have that port

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cutwater.base.errors import ModelError
 from cutwater.model.graph.program import Program, chain, tensors_of
 from cutwater.model.halves import Ends, Half
+from cutwater.model.modes import in_mode
 
 
 @dataclass(frozen=True)
@@ -246,13 +247,8 @@ class Layered:
     @cached_property
     def still(self) -> frozenset[str]:
         """Submodules that the model's own ``train`` leaves in eval mode: frozen BatchNorm, say."""
-        modules = dict(self.module.named_modules())
-        before = {name: module.training for name, module in modules.items()}
-        self.module.train()
-        still = frozenset(name for name, module in modules.items() if not module.training)
-        for name, module in modules.items():
-            module.training = before[name]
-        return still
+        with in_mode(self.module, True):
+            return frozenset(name for name, module in self.module.named_modules() if not module.training)
 
     @property
     def _programs(self) -> set[Program]:

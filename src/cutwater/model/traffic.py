@@ -28,6 +28,11 @@ class Traffic:
         """What travels down and up in every round."""
         return (*self.learned, *self.buffers)
 
+    @property
+    def never_learning(self) -> frozenset[str]:
+        """The names of weights that do not learn, second names included."""
+        return frozenset(self.fixed) | {name for name, first in self.aliases.items() if first in self.fixed}
+
     def lacking(self, held: Container[str]) -> tuple[str, ...]:
         """The fixed weights that a device lacks which holds some of them."""
         return tuple(name for name in self.fixed if name not in held)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cutwater.base.errors import ModelError
 from cutwater.base.usercode import told
 from cutwater.codec.crossing import Crossing
+from cutwater.model.at_cut import cut_loose
 from cutwater.model.graph.nested import map_tensors, tensors_in
 from cutwater.model.layers import Layered
 from cutwater.model.precision import autocast
@@ -136,7 +137,7 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | N
             held_bits=8 * held.bytes_with(tensors(output)),
         )
         # What crosses a cut is one argument, be it a tuple.
-        arguments = (map_tensors(_cut_loose, output),)
+        arguments = (map_tensors(cut_loose, output),)
 
 
 def _forward(
@@ -166,11 +167,6 @@ def _backward(output: Any, formulas: Formulas) -> int:
         torch.autograd.backward(learning, gradients)
     flops: int = counter.flops
     return flops
-
-
-def _cut_loose(value: Tensor) -> Tensor:
-    """The next layer's input: the same memory, with a gradient wanted if the layer's output carried one."""
-    return value.detach().requires_grad_(value.requires_grad)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ Nothing is ever unpickled.
 import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from cutwater.base.errors import CutwaterError, FileFormatError, RunError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.base.kinds import Many, Table, Text, Whole
 from cutwater.base.schema import described, read
-from cutwater.runs.confined import read_plain
+from cutwater.runs.confined import read_file
 from cutwater.train.aggregate import weights_sha256
 
 FORMAT = "cutwater.checkpoint"
@@ -82,13 +81,7 @@ class Found:
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Commit a checkpoint and drop those that are no longer needed; on failure the old ones stay."""
     path = Path(folder) / f"round-{checkpoint.round:06d}.safetensors"
-    try:
-        write_atomically(path, _content(checkpoint))
-    except FileFormatError as error:
-        raise RunError(
-            f"the checkpoint of round {checkpoint.round} can't be saved ({error}); the one before it is "
-            "intact: make room and resume"
-        ) from error
+    _commit(path, checkpoint, f"the checkpoint of round {checkpoint.round}")
     # The round is safe by now: what can't be removed is in nobody's way, and tried again with the next.
     with contextlib.suppress(OSError):
         _clean(Path(folder), checkpoint.round)
@@ -98,14 +91,17 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
 def save_best(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Put the best model so far in the place of the one before it, as safely as a checkpoint."""
     path = Path(folder) / BEST
+    _commit(path, checkpoint, f"the best model, of round {checkpoint.round},")
+    return path
+
+
+def _commit(path: Path, checkpoint: Checkpoint, what: str) -> None:
     try:
         write_atomically(path, _content(checkpoint))
     except FileFormatError as error:
         raise RunError(
-            f"the best model, of round {checkpoint.round}, can't be saved ({error}); the checkpoint before "
-            "it is intact: make room and resume"
+            f"{what} can't be saved ({error}); the checkpoint before it is intact: make room and resume"
         ) from error
-    return path
 
 
 def load_best(folder: str | Path) -> Checkpoint | None:
@@ -134,7 +130,7 @@ def load(path: str | Path) -> Checkpoint:
     """A checkpoint from a file, checked from the first to the last bit."""
     try:
         # Read rather than mapped into memory: a failing disk is then an error, not the end of the process.
-        content = read_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK), str(path))
+        content = read_file(path)
         tensors: dict[str, Tensor] = from_bytes(content)
         header = _metadata(content)
     except OSError as error:

@@ -24,6 +24,8 @@ DEEPEST = 3
 """How far below a folder of runs a run may lie."""
 MOST_FOLDERS = 5_000
 """Folders that a search for runs looks into."""
+_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK
+"""Opens a pipe that nobody writes to, too, so that it can be refused."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         """A file's content, or None where there is none."""
         try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = self._open(name, _WITHOUT_WAITING)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise RunError(f"{name} in {self.name} can't be read: {error.strerror or error}") from error
-        return read_plain(descriptor, f"{name} in {self.name}", LARGEST)
+        return _read_plain(descriptor, f"{name} in {self.name}", LARGEST)
 
     def json(self, name: str) -> object:
         """What a JSON file holds; None where there is none, one sentence where it can't be read."""
@@ -72,7 +74,7 @@ class Folder:
     def stamp(self, name: str) -> tuple[int, int]:
         """When a file was last written and its size; zeros where there is none."""
         try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = self._open(name, _WITHOUT_WAITING)
         except OSError:
             return 0, 0
         try:
@@ -103,7 +105,12 @@ class Folder:
         return current
 
 
-def read_plain(descriptor: int, what: str, largest: int = sys.maxsize) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """What a file holds, wherever it is; a pipe or a folder is refused."""
+    return _read_plain(os.open(path, _WITHOUT_WAITING), str(path))
+
+
+def _read_plain(descriptor: int, what: str, largest: int = sys.maxsize) -> bytes:
     """What an open file holds, which is then closed; a pipe, a folder or a giant is refused."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):

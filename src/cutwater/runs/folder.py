@@ -4,7 +4,6 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from cutwater.base.jsonfile import (
     write_json,
 )
 from cutwater.base.schema import read, table
-from cutwater.base.speech import by_command
+from cutwater.base.speech import Say, by_command, quiet
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.loop import Progress, Round, start
 from cutwater.federate.study import Study
@@ -30,7 +29,7 @@ from cutwater.runs.info import Info
 
 _OWN = (
     *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
-    *(layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
+    *(layout.MEASURED, layout.CHECKPOINTS, layout.TENSORBOARD, layout.LOCK, ".run", ".scenario", ".profile"),
 )
 """What a run writes, before its first round is done and in the middle of writing."""
 _HALF_WRITTEN = re.compile(r"\..+\.(json|jsonl|toml|safetensors)\.[0-9a-f]{16}")
@@ -158,7 +157,7 @@ def begin(
     resume: bool = False,
     must_exist: bool = True,
     scenario: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = quiet,
 ) -> tuple[RunFolder | None, Progress]:
     """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
     if path is None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
-from cutwater.base.kinds import MOST, ForeignText, Named, Table, Whole
+from cutwater.base.kinds import MOST, Named, Table, Whole
 from cutwater.base.schema import described
-from cutwater.federate.measured import AMOUNT, COUNT
+from cutwater.federate.measured import AMOUNT, COUNT, TEXT
 
-_TEXT, _TEXTS = ForeignText(), Named(ForeignText())
+_TEXTS = Named(TEXT)
 
 
 @described("the run", FileFormatError, open=True)
@@ -18,27 +18,27 @@ class Info:
     """What a run is, as far as it is known."""
 
     fingerprint: Annotated[
-        str, _TEXT, "digest of all that the run follows from: only the same can go on with it"
+        str, TEXT, "digest of all that the run follows from: only the same can go on with it"
     ] = ""
     parts: Annotated[Mapping[str, str], _TEXTS, "digests of the parts of it, to tell what differs"] = field(
         default_factory=dict
     )
-    planner: Annotated[str, _TEXT, "who plans"] = "?"
+    planner: Annotated[str, TEXT, "who plans"] = "?"
     planner_options: Annotated[Mapping[str, Any], Table(), "and with which options"] = field(
         default_factory=dict
     )
-    model: Annotated[str, _TEXT, "the model by name"] = ""
-    data: Annotated[str, _TEXT, "the data set by name"] = ""
+    model: Annotated[str, TEXT, "the model by name"] = ""
+    data: Annotated[str, TEXT, "the data set by name"] = ""
     clients: Annotated[int | None, COUNT, "how many there are"] = None
     server_compute: Annotated[float | None, AMOUNT, "F^max in FLOPS"] = None
     seed: Annotated[int | None, Whole(-MOST, MOST), "what every random draw follows from"] = None
     versions: Annotated[Mapping[str, str], _TEXTS, "of Python and the packages that it was made with"] = (
         field(default_factory=dict)
     )
-    engine: Annotated[str, _TEXT, "who carried it out"] = ""
+    engine: Annotated[str, TEXT, "who carried it out"] = ""
     scenario: Annotated[
         str | None,
-        _TEXT,
+        TEXT,
         "where the scenario was: what it names (modules, data, traces) is looked up from there",
     ] = None
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import parse_json, sync_folder
 from cutwater.base.schema import read as described
 from cutwater.federate.record import Record
-from cutwater.runs.confined import read_plain
+from cutwater.runs.confined import read_file
 
 
 def append(path: str | Path, record: Record) -> None:
@@ -82,7 +82,7 @@ def cut_back(path: str | Path, round_: int) -> None:
 def _whole(path: Path) -> list[tuple[Record, int]]:
     """(line, where it ends in the file) for every whole line; only the very last may be damaged."""
     try:
-        content = read_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK), str(path))
+        content = read_file(path)
     except FileNotFoundError:
         return []
     except OSError as error:

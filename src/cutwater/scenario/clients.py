@@ -8,6 +8,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError, ScenarioError
 from cutwater.base.schema import NO_DEFAULT, schema_of
+from cutwater.base.textfile import reading
 from cutwater.plan.fleet import FEW, Client, Fleet
 
 CLIENT = schema_of(Client)
@@ -119,10 +120,5 @@ def _by_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Fleet:
 
 def fleet_from_csv(path: Path) -> Fleet:
     """The fleet in a CSV file."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return fleet_from_table(*csv_table(file, str(path)), str(path))
-    except OSError as error:
-        raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path} is not a CSV file: {error}") from error
+    with reading(path, "a CSV file"), path.open(encoding="utf-8-sig", newline="") as file:
+        return fleet_from_table(*csv_table(file, str(path)), str(path))

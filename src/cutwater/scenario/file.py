@@ -18,9 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cutwater.base.errors import CutwaterError, FileFormatError, ScenarioError
+from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
+from cutwater.base.textfile import reading
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside
 from cutwater.plan.fleet import NO_LIMIT, Fleet
@@ -96,12 +97,8 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
 
 def read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a scenario file, as they stand."""
-    try:
+    with reading(path, "TOML"):
         content = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path} is not TOML: {error}") from error
     return parse_toml(content, str(path))
 
 
@@ -114,7 +111,9 @@ def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scena
     return Scenario(
         source=source,
         model=_model(given, source) if "model" in given else None,
-        profile_path=folder / given["profile"] if "profile" in given else None,
+        profile_path=named_file(folder, given["profile"], f"{source}: profile")
+        if "profile" in given
+        else None,
         server=read(Server, given["server"], f"{source}: [server]", ScenarioError),
         session=read(Session, given["session"], f"{source}: [session]", ScenarioError),
         wires=read(Wires, given.get("wire", {}), f"{source}: [wire]", ScenarioError),
@@ -124,6 +123,16 @@ def read_scenario(tables: Mapping[str, Any], source: str, folder: Path) -> Scena
         prices=read(Prices, given.get("prices", {}), f"{source}: [prices]", ScenarioError),
         sections={name: given[name] for name in LATER if name in given},
     )
+
+
+def named_file(folder: Path, name: str, what: str) -> Path:
+    """A file that a scenario in this folder names: from there, unless it begins at the root or in a home."""
+    try:
+        return folder / Path(name).expanduser()
+    except RuntimeError as error:  # there is no such user, or no home
+        raise ScenarioError(
+            f"{what} is {name!r}, but that home folder is not known; write the path out"
+        ) from error
 
 
 def mistakes(path: str | os.PathLike[str]) -> list[CutwaterError]:
@@ -175,7 +184,7 @@ def _trained_by(tables: Mapping[str, Any]) -> dict[str, str]:
 
 def _fleet(tables: Mapping[str, Any], source: str, folder: Path) -> tuple[Fleet, FleetSpec | None]:
     if "clients" in tables:
-        return fleet_from_csv(folder / tables["clients"]), None
+        return fleet_from_csv(named_file(folder, tables["clients"], f"{source}: clients")), None
     if "fleet" in tables:
         generator = read_fleet(tables["fleet"], f"{source}: [fleet]")
         return generator.generate(), generator

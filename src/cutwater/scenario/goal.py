@@ -5,6 +5,7 @@ Needs no torch.
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,6 +31,14 @@ def is_name(text: str) -> bool:
     (True, False, False)
     """
     return _NAME.fullmatch(text) is not None
+
+
+def by_name(
+    accuracy: float | None, test_loss: float | None, metrics: Mapping[str, float]
+) -> dict[str, float]:
+    """The scores that there are, by the names that goals know them by."""
+    named = {"accuracy": accuracy, "test_loss": test_loss, **metrics}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from cutwater.base.toml import to_toml
 from cutwater.base.usercode import look_beside
 from cutwater.plan.jobs import OBJECTIVES, Job, JobsPlan, plan_jobs
 from cutwater.plan.problem import Server
-from cutwater.scenario.file import Scenario, read_scenario, read_tables
+from cutwater.scenario.file import Scenario, named_file, read_scenario, read_tables
 from cutwater.scenario.file import mistakes as mistakes_in_scenario
-from cutwater.scenario.sections import TOP, TableList
+from cutwater.scenario.sections import SECTIONS, TOP, TableList
 
 
 @described("[[job]]", ScenarioError)
@@ -50,7 +50,12 @@ class JobSettings:
         check(self)
 
 
-_FILES = (("", "profile"), ("", "clients"), ("data", "folder"), ("conditions", "trace"))
+_FILES = tuple(
+    (section, field.key)
+    for section, schema in (("", TOP), *((one.key, one.schema) for one in SECTIONS.values() if not one.many))
+    for field in schema
+    if isinstance(field.kind, Text) and field.kind.file
+)
 """Keys of a scenario that name files: the section, none at the top, and the key."""
 JOB = schema_of(JobSettings)
 JOBS = Schema(
@@ -140,7 +145,7 @@ def _seen_from(folder: Path, tables: Mapping[str, Any], before: Path) -> dict[st
     for section, key in _FILES:
         holder = found.get(section, {}) if section else found
         name = holder.get(key)
-        if name and not Path(name).expanduser().is_absolute():
+        if isinstance(name, str) and name and not (name.startswith("~") or Path(name).is_absolute()):
             there = os.path.relpath((before / name).resolve(), folder.resolve())
             found |= {section: {**holder, key: there}} if section else {key: there}
     return found
@@ -163,5 +168,5 @@ def _job(
         labels = {each.key: each.kind.label(each.key) for each in TOP}
         keys = ", ".join(labels.get(key, key) for key in sections)
         raise ScenarioError(f"{where} has scenario and {keys}: give a file or its sections, not both")
-    path = folder / settings.scenario
+    path = named_file(folder, settings.scenario, f"{where} scenario")
     return settings, dict(read_tables(path)), str(path), path.parent

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 from cutwater.base.errors import DataError, RunError, ScenarioError
 from cutwater.base.kinds import Choice, Flag, Many, Number, Table, Text, Whole, quote
 from cutwater.base.schema import Told, called, check, described
+from cutwater.base.speech import Say, quiet
 from cutwater.base.usercode import find, told
-from cutwater.data.download import Say, quiet
+from cutwater.data.custom import LONGEST, WORKERS
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data
 from cutwater.data.share_out import METHODS, partition, share_by
@@ -97,13 +98,13 @@ class DataSettings:
     ] = None
     longest: Annotated[
         int | None,
-        Whole(1),
+        LONGEST,
         "with `collate`: the largest that a size which varies may become, over a network; if not given, that "
         "of the largest sample, for which all are looked at once",
     ] = None
     workers: Annotated[
         int,
-        Whole(0, 1024),
+        WORKERS,
         "processes that read mini-batches of your own samples ahead; however many, they draw the same",
     ] = 0
 
@@ -239,7 +240,7 @@ class TrainSettings:
     ] = None
     aggregator: Annotated[
         str,
-        Choice(AGGREGATORS, own=True),
+        Choice(AGGREGATORS, own=True, own_is="Class"),
         "what becomes of a round's updates: `average` (FedAvg), `fedavgm`, `fedadam`; `median`, `trimmed` "
         "(mean) and `clipped` (mean), which tolerate clients that lie; or your own as "
         "`package.module:Class`",
@@ -339,6 +340,14 @@ class TrainSettings:
                 f"{where} metrics is {quote(given)}, but must be a list of names: give functions and objects "
                 "to Study.of(metrics={name: function})"
             )
+
+    def wanted(self, clients: int) -> int:
+        """How many of so many clients a round waits for.
+
+        >>> TrainSettings(clients_per_round=3).wanted(5), TrainSettings().wanted(5)
+        (3, 5)
+        """
+        return min(self.clients_per_round or clients, clients)
 
     def learning_rate(self, round_: int) -> float:
         """η of a round, the same for every client and cut.

@@ -18,6 +18,7 @@ from cutwater.base.errors import RunError
 from cutwater.base.usercode import told
 from cutwater.data.samples import Batch
 from cutwater.federate.study import Study
+from cutwater.model.at_cut import as_tuple
 from cutwater.model.layers import Layered
 from cutwater.model.precision import autocast
 from cutwater.model.randomness import RandomStream
@@ -66,8 +67,8 @@ def _example(
     given, made = list[Tensors](), list[Tensors]()
     for batch in study.example_batches:
         smashed = _tried(study, client, batch, batch.inputs)
-        given.append(_tensors(smashed))
-        made.append(_tensors(_tried(study, server, batch, (smashed,))) if second_cut else ())
+        given.append(as_tuple(smashed))
+        made.append(as_tuple(_tried(study, server, batch, (smashed,))) if second_cut else ())
     labels = [batch.labels for batch in study.example_batches]
     return _crossing("smashed", given), _crossing("output", made), _spec("labels", labels)
 
@@ -83,10 +84,6 @@ def _tried(study: Study, half: nn.Module, batch: Batch, inputs: tuple[Any, ...])
             f"longest is {study.data.longest}, but the model can't take samples of that size "
             f"({told(error)}): set longest to what it can take"
         ) from error
-
-
-def _tensors(value: Any) -> Tensors:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _crossing(name: str, seen: Sequence[Tensors]) -> _Crossing:

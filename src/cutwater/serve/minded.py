@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cutwater.base.errors import EngineError
+from cutwater.base.speech import Say
 
 _TRIES: Final = 5
 """Starts in a row that come to nothing, after which it is given up."""
@@ -47,7 +48,7 @@ class MindedProcess:
         command: Sequence[str],
         hello: Callable[[], Mapping[str, Any]],
         told: Callable[[Mapping[str, Any]], None],
-        say: Callable[[str], None],
+        say: Say,
     ) -> None:
         self._name, self._command, self._hello = name, tuple(command), hello
         self._told, self._say = told, say

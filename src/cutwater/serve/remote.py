@@ -10,11 +10,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cutwater.base.speech import Say, quiet
 from cutwater.serve.hosting import Trained
 from cutwater.serve.minded import MindedProcess
 from cutwater.serve.tensor_files import read_tensors, write_tensors
@@ -51,7 +52,7 @@ class RemoteSessions:
         host: str = "127.0.0.1",
         port: int = 0,
         advertise: str | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        say: Say = quiet,
     ) -> None:
         self._say = say
         key, certificate = secrets.token_bytes(32), Certificate.self_signed()

@@ -1,1 +1,1 @@
-"""Training: the six stages of a step, the five phases of a round (paper, Sec. III-B)."""
+"""Training: the stages of a step, sessions, the exact average, metrics and scores (paper, Sec. III-B)."""

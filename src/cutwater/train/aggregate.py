@@ -3,10 +3,10 @@
 Results arrive in whatever order workers and networks deliver them, and floating-point addition depends on
 order. Keeping early results back until their turn comes would need memory for all of them. So the terms
 n_k·w_k are rounded once, to multiples of 2^-60, and added exactly (:mod:`~cutwater.train.exactsum`): any
-order and any grouping over workers gives the same sum, in 16 bytes a weight whatever the number of clients
-(24, if weights are so large that two sums can't hold them). The term of a float32 weight needs no rounding
-unless the weight is below 2^-37; the average is off by less than 2^-60, and by its last rounding to the
-weight's own type: closer than accumulating in float64.
+order gives the same sum, in 16 bytes a weight whatever the number of clients (24, if weights are so large
+that two sums can't hold them). The term of a float32 weight needs no rounding unless the weight is below
+2^-37; the average is off by less than 2^-60, and by its last rounding to the weight's own type: closer than
+accumulating in float64.
 """
 
 import hashlib
@@ -60,19 +60,11 @@ class Average:
                 f"is for {samples!r} samples, but must be for a whole number from 1 to {MOST_SAMPLES:,}",
             )
         largest = self._expected.check(client, state)
-        self._count({client}, samples)
+        self._count(client, samples)
         self._sum.add((flat(state[name]) for name in self._places), samples, largest)
         for name in self._expected.counters:
-            self._raise(name, state[name].detach().cpu())
-
-    def merge(self, other: "Average") -> None:
-        """Take in all updates of another average of the same round, such as that of another worker."""
-        if self._expected.kinds != other._expected.kinds:
-            raise RunError("averages of different models can't be merged")
-        self._count(other.clients, other.samples)
-        self._sum.merge(other._sum)
-        for name, tensor in other._largest.items():
-            self._raise(name, tensor)
+            counted, known = state[name].detach().cpu(), self._largest.get(name)
+            self._largest[name] = counted.clone() if known is None else torch.maximum(known, counted)
 
     def result(self) -> dict[str, Tensor]:
         """w = Σ n_k·w_k / Σ n_k (eq. (2)), on the CPU."""
@@ -91,20 +83,15 @@ class Average:
             flat[place] = torch.from_numpy(means)
         return averaged
 
-    def _raise(self, name: str, tensor: Tensor) -> None:
-        known = self._largest.get(name)
-        self._largest[name] = tensor.clone() if known is None else torch.maximum(known, tensor)
-
-    def _count(self, clients: set[str], samples: int) -> None:
-        twice = sorted(self.clients & clients)
-        if twice:
-            raise BadUpdate(twice[0], "arrived twice")
+    def _count(self, client: str, samples: int) -> None:
+        if client in self.clients:
+            raise BadUpdate(client, "arrived twice")
         if self.samples + samples > MOST_SAMPLES:
             raise RunError(
                 f"the clients of a round have more than {MOST_SAMPLES:,} samples, which can't be averaged "
                 "exactly; select fewer clients"
             )
-        self.clients |= clients
+        self.clients.add(client)
         self.samples += samples
 
 

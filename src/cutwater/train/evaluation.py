@@ -16,8 +16,9 @@ from cutwater.base.usercode import find, told
 from cutwater.model.layers import Layered
 from cutwater.model.precision import one_thread
 from cutwater.model.randomness import drawn_from
-from cutwater.scenario.goal import TAKEN, is_name
+from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
+from cutwater.train.metrics import check_name, number
 from cutwater.train.session import State
 
 Evaluate = Callable[[Any], Mapping[str, Any]]
@@ -48,31 +49,16 @@ def own_scores(
             found = evaluate(copied.eval())
             if not isinstance(found, Mapping):
                 raise TypeError(f"it returned {type(found).__name__}")
-            numbers = {name: _number(name, value) for name, value in found.items()}
+            numbers = {name: number(value, f"{name!r} is") for name, value in found.items()}
     except Exception as error:  # whatever a user's function does
         raise RunError(f"evaluate failed ({told(error)}): {_WHAT}") from error
-    _check_names(numbers, others)
+    for name in numbers:
+        check_name(name, "evaluate returned", "a number has", (*TAKEN, *others))
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _number(name: Any, value: Any) -> float:
-    if isinstance(value, torch.Tensor) and value.numel() != 1:
-        raise TypeError(f"{name!r} is a tensor of shape {list(value.shape)}")
-    return float(value)
-
-
-def _check_names(found: Mapping[Any, float], others: Sequence[str]) -> None:
-    for name in found:
-        if not isinstance(name, str) or not is_name(name) or name in (*TAKEN, *others):
-            taken = ", ".join((*TAKEN, *others))
-            raise RunError(
-                f"evaluate returned {name!r}, but a number has a name without spaces and signs of comparison "
-                f"that is none of {taken}: choose another"
-            )
-
-
 def check_told(train: TrainSettings, known: Sequence[str]) -> None:
-    """Refuse a goal that the evaluation, which has told its names now, says nothing of."""
+    """Refuse a goal that nothing is known of; what an evaluation tells is known once it has been tried."""
     goal = train.goal
     if goal is not None and goal.metric not in known:
         raise RunError(

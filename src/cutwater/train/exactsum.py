@@ -37,25 +37,12 @@ class ExactSum:
     def __len__(self) -> int:
         return len(self._sums[0])
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-        return sum(each.nbytes for each in self._sums)
-
     def add(self, parts: Iterable[npt.NDArray[Any]], factor: int, largest: float) -> None:
         """Take in one vector, given in parts of any size, times ``factor``; none of it above ``largest``."""
         self._prepare(factor * int(np.ceil(largest)))
         for place, terms in _chunks(parts, self._terms):
             np.multiply(terms, factor, out=terms)
             self._spread(place, terms, self._part[: len(terms)])
-
-    def merge(self, other: "ExactSum") -> None:
-        """Take in all that another sum has taken in."""
-        self._settle()
-        other._settle()
-        self._prepare(other._reach)
-        for mine, theirs in zip(self._sums, other._sums, strict=False):
-            np.add(mine, theirs, out=mine)
 
     def means(self, place: slice, count: int) -> Iterator[tuple[slice, Vector]]:
         """The sum at a place over ``count``, a cacheful at a time: where in that place, and the numbers.

@@ -73,7 +73,7 @@ class Expected:
         """The largest weight of an update that may be aggregated; any other is refused as a whole."""
         self.check_kinds(client, state)
         for name, tensor in self.fixed.items():
-            if not _same_bytes(state[name], tensor):
+            if not same_bytes(state[name], tensor):
                 raise BadUpdate(client, f"changes {name!r}, which must stay as it is")
         numbers = (name for name in self.floats if state[name].numel())
         return max((_largest(client, name, state[name]) for name in numbers), default=0.0)
@@ -103,7 +103,8 @@ def _largest(client: str, name: str, tensor: Tensor) -> float:
     return largest
 
 
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
+def same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same bytes; -0 is not 0 here, and NaN is itself."""
     return one is other or torch.equal(raw_bytes(one), raw_bytes(other))
 
 

@@ -1,4 +1,4 @@
-"""What settings name, found and tried before the first round: device, optimizer, loss."""
+"""What settings name, found and tried before the first round: device, optimizer, loss, metrics, goal."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,9 +15,11 @@ from cutwater.base.speech import by_file
 from cutwater.base.usercode import find, told
 from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
+from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
+from cutwater.train.evaluation import check_told
 from cutwater.train.metrics import Measuring, Metric
 from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
 from cutwater.train.scores import score
@@ -153,12 +155,12 @@ def try_loss(
     Returns whether the labels are classes of the model's output, so that there is an accuracy.
     """
     whole, _ = model.split(len(model))
-    mode, output = whole.training, None
+    output = None
     inputs, labels = two_samples(data, device)
     try:
-        with torch.random.fork_rng(devices=[]), catch_warnings():
+        with in_mode(whole, False), torch.random.fork_rng(devices=[]), catch_warnings():
             simplefilter("ignore")
-            output = whole.eval()(*inputs)
+            output = whole(*inputs)
             if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
                 data.check_fits(data.input, output.shape[1])
             value = loss(output, labels)
@@ -169,8 +171,6 @@ def try_loss(
             f"the loss can't be computed from the model's output and the labels of {data.name!r} "
             f"({told(error)}); {_hint(loss, output)}"
         ) from error
-    finally:
-        whole.train(mode)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         what = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
         raise RunError(f"the loss of a mini-batch is {what}, but must be one number: use its mean")
@@ -229,8 +229,4 @@ def check_goal(
             "it one, or leave keep_best out"
         )
     known = ["test_loss", *["accuracy"] * classes, *(metric.name for metric in metrics)]
-    if goal.metric not in known:
-        raise RunError(
-            f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
-            f"{suggest(goal.metric, known)}; others are named by metrics, or returned by evaluate"
-        )
+    check_told(train, known)

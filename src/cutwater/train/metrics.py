@@ -16,7 +16,7 @@ from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
 from cutwater.scenario.goal import TAKEN, is_name
 
-Part = tuple[float, float]
+Addend = tuple[float, float]
 """What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
 _METHODS = ("update", "compute", "reset")
 
@@ -36,7 +36,7 @@ class Metric:
         """Whether it has to see all mini-batches of a set itself, one after the other."""
         return _keeps_state(self.measure)
 
-    def of(self, parts: Iterable[Part]) -> float | None:
+    def of(self, parts: Iterable[Addend]) -> float | None:
         """The metric of a set from what its mini-batches add; None where it is no finite number."""
         listed = list(parts)
         weight = sum(one[1] for one in listed)
@@ -53,7 +53,7 @@ class Measuring:
         self._whole = [metric for metric in metrics if metric.keeps_state]
         self._reset()
 
-    def batch(self, output: Any, labels: Tensor) -> dict[str, Part]:
+    def batch(self, output: Any, labels: Tensor) -> dict[str, Addend]:
         """What a mini-batch adds to each metric that is a mean."""
         for metric in self._whole:
             _tried(metric, metric.measure.update, output, labels)
@@ -61,7 +61,7 @@ class Measuring:
         values = {one.name: _tried(one, _measured, one.measure, output, labels) for one in self._each}
         return {name: (value * count, float(count)) for name, value in values.items()}
 
-    def end(self) -> dict[str, Part]:
+    def end(self) -> dict[str, Addend]:
         """What the metrics that saw the whole set come to."""
         found = {one.name: _tried(one, _measured, one.measure.compute) for one in self._whole}
         self._reset()
@@ -105,17 +105,23 @@ def _made(name: str, cls: type) -> Any:
 
 
 def _given(name: object, measure: Any) -> Metric:
-    if not isinstance(name, str) or not is_name(name) or name in TAKEN:
-        raise RunError(
-            f"a metric is called {name!r}, but must have a name without spaces and signs of comparison that "
-            f"is none of {', '.join(TAKEN)}: choose another"
-        )
+    called = check_name(name, "a metric is called", "must have")
     if not (callable(measure) or _keeps_state(measure)):
         raise RunError(
             f"metric {name!r} is {measure!r}, but must be a function of outputs and labels, or an object "
             "with update, compute and reset"
         )
-    return Metric(name, measure)
+    return Metric(called, measure)
+
+
+def check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN) -> str:
+    """What a user calls a number, or one sentence."""
+    if not isinstance(name, str) or not is_name(name) or name in taken:
+        raise RunError(
+            f"{said} {name!r}, but {must} a name without spaces and signs of comparison that is none of "
+            f"{', '.join(taken)}: choose another"
+        )
+    return name
 
 
 def _keeps_state(measure: Any) -> bool:
@@ -141,9 +147,13 @@ def _tried(metric: Metric, do: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _measured(measure: Callable[..., Any], *arguments: Any) -> float:
-    value = measure(*arguments)
+    return number(measure(*arguments), "it gave")
+
+
+def number(value: Any, said: str) -> float:
+    """What a user's function gives as a number; a TypeError or a ValueError where it is none."""
     if isinstance(value, Tensor) and value.numel() != 1:
-        raise TypeError(f"it gave a tensor of shape {list(value.shape)}")
+        raise TypeError(f"{said} a tensor of shape {list(value.shape)}")
     return float(value)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.layers import Layered
+from cutwater.model.modes import in_mode
 
 MODELS_OWN = "model"
 """What this loss is called."""
@@ -56,14 +57,11 @@ def has_own_loss(model: nn.Module) -> bool:
 def has_logits(model: Layered, inputs: Sequence[Tensor]) -> bool:
     """Whether a model's output is one with logits."""
     whole, _ = model.split(len(model))
-    mode = whole.training
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return hasattr(whole.eval()(*inputs), "logits")
+        with in_mode(whole, False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return hasattr(whole(*inputs), "logits")
     except Exception:  # whoever trains it says what is wrong
         return False
-    finally:
-        whole.train(mode)
 
 
 def own_loss(model: nn.Module, inputs: Any, labels: Tensor) -> OwnLoss | None:
@@ -71,20 +69,18 @@ def own_loss(model: nn.Module, inputs: Any, labels: Tensor) -> OwnLoss | None:
     stated = _stated(model)
     if stated is None:
         return None
-    mode, problem = model.training, getattr(stated.config, "problem_type", None)
+    problem = getattr(stated.config, "problem_type", None)
     named = inputs if isinstance(inputs, Mapping) else {}
     placed = () if named else inputs
     try:
         found = OwnLoss(stated.loss_function, stated.config)
-        model.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with in_mode(model, False), torch.no_grad(), torch.random.fork_rng(devices=[]):
             wanted = model(*placed, **named, labels=labels).loss
             made = found(model(*placed, **named), labels)
         return found if torch.allclose(wanted, made, rtol=1e-6, atol=1e-8, equal_nan=True) else None
     except Exception:  # whatever a model and its function make of these samples
         return None
     finally:
-        model.train(mode)
         if hasattr(stated.config, "problem_type"):
             stated.config.problem_type = problem
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from cutwater.data.samples import Batch
 from cutwater.data.test_batches import sets_of
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
-from cutwater.train.metrics import Measuring, Metric, Part
+from cutwater.scenario.goal import by_name
+from cutwater.train.metrics import Addend, Measuring, Metric
 from cutwater.train.session import Job, State
 from cutwater.train.step import Loss
 
@@ -27,7 +28,7 @@ class Score:
     right: int
     answers: int
     """Labels that could be right: samples, or tokens but for padding; 0 where labels are not classes."""
-    metrics: Mapping[str, Part] = field(default_factory=dict)
+    metrics: Mapping[str, Addend] = field(default_factory=dict)
     """What it adds to each metric, and how much that counts."""
 
 
@@ -60,8 +61,7 @@ class Scored:
     @property
     def values(self) -> dict[str, float]:
         """All that there is, by name."""
-        named = {"accuracy": self.accuracy, "test_loss": self.loss, **self.metrics}
-        return {name: value for name, value in named.items() if value is not None}
+        return by_name(self.accuracy, self.loss, self.metrics)
 
 
 def evaluate(job: Job, state: State, batches: Sequence[Batch]) -> list[Score]:

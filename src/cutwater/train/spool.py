@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
+from cutwater.model.traffic import tensor_bytes
 from cutwater.train.expected import Expected, flat, raw_bytes
 from cutwater.train.session import State
 
@@ -37,7 +38,7 @@ class Spool:
         self._size = 0
         for name in self._names:
             self._offsets[name] = self._size
-            self._size += reference[name].numel() * reference[name].element_size()
+            self._size += tensor_bytes((reference[name],))
         self._file: IO[bytes] | None = None
         self._count = 0
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.base.errors import RunError
+from cutwater.model.at_cut import as_tuple, cut_loose, one_or_all
 from cutwater.model.precision import autocast
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.plan.session import part_sizes
@@ -162,8 +163,8 @@ class ClientSide(Side):
         """Stage 1: S = fp(x; w^C) (eq. (5)), cut loose from the client's own graph."""
         with self.watch("client_forward"):
             output = self._run(number, *inputs)
-        self._kept.append(output if isinstance(output, tuple) else (output,))
-        return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in self._kept[-1])
+        self._kept.append(as_tuple(output))
+        return tuple(map(cut_loose, self._kept[-1]))
 
     def backward(
         self,
@@ -183,13 +184,7 @@ class ClientSide(Side):
         already from later layers: they are added up as the backward pass of the whole model does it.
         """
         with self.watch("client_backward"):
-            kept = [t for t in self._kept.popleft() if t.requires_grad]
-            used = [place for place in range(len(kept)) if place not in unused]
-            check_like(gradients, kept)
-            roots = [*((kept[place], gradients[place]) for place in used), *more]
-            if roots:
-                torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
-            del kept, roots
+            go_back([t for t in self._kept.popleft() if t.requires_grad], gradients, unused, more)
             if last:
                 norm = self._norm(norm)
                 self._update(norm)
@@ -287,13 +282,30 @@ class ServerSide(AtServer, ServerStages):
             # A copy, because a layer that works in place (an inplace ReLU, say) may not touch a leaf of the
             # graph, nor what the client has kept for its own backward pass.
             inputs = tuple(tensor.clone() for tensor in smashed)
-            value, counted = self._loss(part, self.loss, labels, inputs[0] if len(inputs) == 1 else inputs)
+            value, counted = self._loss(part, self.loss, labels, one_or_all(inputs))
         with self.watch("server_backward"):
             backward(counted, wanted)
         unused = tuple(place for place, tensor in enumerate(wanted) if tensor.grad is None)
         norm = self._norm() if part.last else 0.0
         self.least = norm if part.last and self.manner.clip is not None else None
         return Reply(tuple(map(gradient_of, wanted)), float(value.detach()), unused, norm)
+
+
+def go_back(
+    made: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    unused: Sequence[int] = (),
+    more: Sequence[tuple[Tensor, Tensor]] = (),
+) -> None:
+    """Backward from what crossed a cut and requires gradients, but for what the loss does not depend on.
+
+    ``more`` are weights with gradients that they have already.
+    """
+    check_like(gradients, made)
+    used = [place for place in range(len(made)) if place not in unused]
+    roots = [*((made[place], gradients[place]) for place in used), *more]
+    if roots:
+        torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
 
 
 def check_like(gradients: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:

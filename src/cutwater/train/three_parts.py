@@ -17,14 +17,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
+from cutwater.model.at_cut import as_tuple, cut_loose, one_or_all
 from cutwater.model.halves import Ends
-from cutwater.train.step import AtServer, ClientSide, Loss, Part, Piece, Tensors, check_like, gradient_of
+from cutwater.train.step import AtServer, ClientSide, Loss, Part, Piece, Tensors, go_back, gradient_of
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ class MiddleSide(AtServer, MiddleStages):
         with self.watch("server_forward"):
             # A copy, as a layer that works in place may touch neither a leaf nor what the client keeps.
             output = self._run(part.number, one_or_all(tuple(tensor.clone() for tensor in smashed)))
-        made = output if isinstance(output, tuple) else (output,)
+        made = as_tuple(output)
         self._kept.append(([tensor for tensor in smashed if tensor.requires_grad], made))
-        return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in made)
+        return tuple(map(cut_loose, made))
 
     def backward(self, part: Part, back: Back) -> Back:
         """Stage 7, with the update after the last part, unless that waits for the norm of all gradients."""
@@ -149,12 +150,7 @@ class MiddleSide(AtServer, MiddleStages):
             )
         with self.watch("server_backward"):
             wanted, made = self._kept.popleft()
-            learning = [tensor for tensor in made if tensor.requires_grad]
-            check_like(back.gradients, learning)
-            used = [place for place in range(len(learning)) if place not in back.unused]
-            if used:
-                roots = [learning[place] for place in used], [back.gradients[place] for place in used]
-                torch.autograd.backward(*roots)
+            go_back([tensor for tensor in made if tensor.requires_grad], back.gradients, back.unused)
             if part.last and not due:
                 self._update()
             self.least = self._norm(back.norm or 0.0) if due else None
@@ -165,8 +161,3 @@ def _back(wanted: Sequence[Tensor], gradients: Sequence[Tensor | None], norm: fl
     unused = tuple(place for place, gradient in enumerate(gradients) if gradient is None)
     pairs = zip(wanted, gradients, strict=True)
     return Back(tuple(gradient_of(t) if g is None else g for t, g in pairs), unused, norm)
-
-
-def one_or_all(tensors: Tensors) -> Any:
-    """What crosses a cut as the layers after it take it: one value, or a tuple of several."""
-    return tensors[0] if len(tensors) == 1 else tensors

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.unchanged import in_mode, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_looked_into, map_tensors
 from cutwater.model.graph.program import NO_GRAD
 from cutwater.model.graph.sizes import Sizes, computes, reads_metadata
+from cutwater.model.modes import in_mode
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout)
 

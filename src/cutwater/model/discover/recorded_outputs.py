@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.unchanged import in_mode, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
+from cutwater.model.modes import in_mode
 
 Shapes = list[torch.Size]
 

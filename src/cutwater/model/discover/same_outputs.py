@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import functions_behind
-from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
+from cutwater.model.discover.unchanged import outside_state, untouched
 from cutwater.model.graph.nested import all_leaves, kind_of, tensors_in
 from cutwater.model.graph.program import Forward
+from cutwater.model.modes import in_mode
 
 Outputs = dict[str, Any]
 """Tensors by name; under :data:`_KIND` what else is to be the same."""

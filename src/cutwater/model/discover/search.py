@@ -24,12 +24,13 @@ from cutwater.model.discover.observe import observe, remove_unused
 from cutwater.model.discover.same_outputs import check_runs, verify
 from cutwater.model.discover.trace_export import trace_export, trace_export_unseen
 from cutwater.model.discover.trace_fx import trace_fx
-from cutwater.model.discover.unchanged import in_mode, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.discover.variations import Variation, find_variations, unseen_lengths
 from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.nested import Builder
 from cutwater.model.graph.program import NO_GRAD, Forward, Program
 from cutwater.model.layers import Layered
+from cutwater.model.modes import in_mode
 
 ROUNDS = 4
 """A number that crosses may move a cut, behind which others are not told: so often is that seen to."""

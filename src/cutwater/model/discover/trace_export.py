@@ -22,8 +22,9 @@ from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.rebuild import rebuild
 from cutwater.model.discover.recorded_outputs import record_calls
-from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
+from cutwater.model.discover.unchanged import outside_state, untouched
 from cutwater.model.graph.nested import all_leaves
+from cutwater.model.modes import in_mode
 
 VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 """What of an output is not the same in every call."""

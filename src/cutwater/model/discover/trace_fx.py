@@ -13,9 +13,10 @@ from torch.fx.proxy import TraceError
 
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
-from cutwater.model.discover.unchanged import in_mode, outside_state, untouched
+from cutwater.model.discover.unchanged import outside_state, untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_special
 from cutwater.model.graph.program import NO_GRAD, SCOPE
+from cutwater.model.modes import in_mode
 
 
 def trace_fx(

@@ -132,18 +132,6 @@ def _put_back_tensor(tensor: Tensor) -> Callable[[], bool]:
     return put_back if not tensor.is_meta else lambda: False
 
 
-@contextmanager
-def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
-    """The model in train or eval mode; afterwards every part in the mode it was in."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        module.train(training)
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
-
-
 def outside_state() -> tuple[Any, ...]:
     """A fingerprint of the random generators of Python and NumPy, which no layer's stream controls."""
     python, numpy = _outside_generators()
