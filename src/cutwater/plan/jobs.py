@@ -175,20 +175,18 @@ def plan_jobs(jobs: Iterable[Job], server: Server, objective: str = "slowdown") 
     undisturbed = [exact(job.problem, leftover="none") for job in all_]
     weights = [job.weight for job in all_]
     if objective == "sum":
-        summed = smallest_sum([Curve.of(job.problem, F) for job in all_], weights, F)
-        parts, lower = summed.parts, summed.lower
+        found = smallest_sum([Curve.of(job.problem, F) for job in all_], weights, F)
     else:
         scales = weights
         if objective == "slowdown":
             scales = [w / (plan.latency or 1.0) for w, plan in zip(weights, undisturbed, strict=True)]
         curves = [Curve.of(job.problem, F, scale) for job, scale in zip(all_, scales, strict=True)]
         found = share_out(curves, F)
-        parts, lower = found.parts, found.lower
     plans = tuple(
         JobPlan(job, exact(job.problem.replace(server=Server(part))), whole, F)
-        for job, part, whole in zip(all_, _within(parts, F), undisturbed, strict=True)
+        for job, part, whole in zip(all_, _within(found.parts, F), undisturbed, strict=True)
     )
-    bound = min(lower * (1 - ROUNDING), _value(objective, plans))
+    bound = min(found.lower * (1 - ROUNDING), _value(objective, plans))
     return JobsPlan(_known(objective), F, plans, bound)
 
 

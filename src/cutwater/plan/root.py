@@ -58,6 +58,11 @@ class _Search:
         return self.pole + 1 / z if z > 0 else np.nan
 
 
+def jumps_between(alone: Floats, low: float, high: float) -> Floats:
+    """The T̃ between two times, in order: where a client stops needing a share."""
+    return np.sort(alone[(alone > low) & (alone < high)])
+
+
 def smallest_feasible(
     demand: Demand, supply: float, low: float, high: float, jumps: Floats, pole: float | None = None
 ) -> Bracket:

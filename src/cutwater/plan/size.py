@@ -26,7 +26,7 @@ from cutwater.plan import kernel
 from cutwater.plan.busy import Busy
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import latency, session_phases
-from cutwater.plan.optimum import Field, interval, needs, refuse_shared
+from cutwater.plan.optimum import Field, interval, refuse_shared
 from cutwater.plan.prices import Prices
 from cutwater.plan.problem import Band, Problem, Server
 
@@ -122,7 +122,7 @@ def _enough(latency: Callable[[float], float], seconds: float, least: float) -> 
 
 def needed_server(field: Field, seconds: float) -> float:
     """FLOPS of the smallest server with which a round takes at most so long."""
-    shares = needs(field.slowest(len(field.problem)).table, seconds)
+    shares = field.everyone.needs(seconds)
     total = float(shares.sum()) * (1 + ROUNDING)
     if not np.isfinite(total):
         raise PlanError(_floor(field, seconds))
@@ -131,11 +131,8 @@ def needed_server(field: Field, seconds: float) -> float:
 
 def _floor(field: Field, seconds: float) -> str:
     """Why no server makes the round so short: who would be last, and what it waits for."""
-    problem, table = field.problem, field.slowest(len(field.problem)).table
-    least, seen, cells = np.empty(len(problem)), table.seen, table.by_cut
-    inner = (cells.rows, cells.turns, 1.0, least, seen)
-    kernel.extremes(table.pattern, table.weights, table.alone, *inner)
-    best = np.minimum(least, table.alone)
+    problem, table = field.problem, field.everyone
+    best = np.minimum(table.extremes(1.0)[1], table.alone)
     k = int(best.argmax())
     name, waits = problem.fleet.names[k], _waits_for(problem, k)
     late = int(np.count_nonzero(best > seconds))
@@ -187,8 +184,7 @@ def _cheapest(
             able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
             more = np.where(able, np.minimum(more, _without_server(problem, seconds, int(cut), wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
-    field, fleet = Field.plain(problem), problem.fleet
-    table = field.slowest(len(problem)).table
+    table, fleet = Field.plain(problem).everyone, problem.fleet
     inner = (table.by_cut.rows, table.by_cut.turns, share, more, cost)
     kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, table.pattern, table.weights, *inner)
     return share, more, cost
