@@ -15,11 +15,12 @@ from cutwater.base.errors import ModelError, suggest
 from cutwater.model import zoo
 from cutwater.model.discover.layered import layered as discover
 from cutwater.model.layers import Layered
+from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Cut, Profile, SharedWeight
-from cutwater.profile.walk import LayerCost, bits, first_tensor, naming, walk
+from cutwater.profile.walk import LayerCost, first_tensor, naming, walk
 
 PAPER_KAPPA = 4.7
 """κ = BP/FP, which the latencies in the paper's figures follow from."""
@@ -204,7 +205,7 @@ def _shared(layered: Layered) -> tuple[SharedWeight, ...]:
     module = layered.module
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return tuple(
-        SharedWeight(each.name, each.layers, bits([tensors[each.name]]), each.learns)
+        SharedWeight(each.name, each.layers, 8 * tensor_bytes([tensors[each.name]]), each.learns)
         for each in layered.shared
     )
 

@@ -11,9 +11,11 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError
+from cutwater.model.graph.nested import tensors_in
 from cutwater.model.layers import Layered
+from cutwater.model.randomness import cuda_in_use
 from cutwater.profile.flops import EXACT
-from cutwater.profile.walk import call, first_tensor, naming, tensors, walk
+from cutwater.profile.walk import call, first_tensor, naming, walk
 
 WARM_UP = 2
 """Passes that are not timed: the first ones also choose algorithms and allocate."""
@@ -112,7 +114,7 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
     start = _now(clock)
     output = call(module, inputs)
     middle = _now(clock)
-    learning = [value for value in tensors(output) if value.requires_grad]
+    learning = [value for value in tensors_in(output) if value.requires_grad]
     if not learning:
         raise ModelError(
             "no output of the model has a gradient, so no backward pass can be timed: let a parameter learn"
@@ -122,6 +124,6 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
 
 
 def _now(clock: Callable[[], float]) -> float:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if cuda_in_use():
         torch.cuda.synchronize()  # calls return before the work is done
     return clock()
