@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError, suggest
+from cutwater.base.kinds import Whole
 from cutwater.model import zoo
 from cutwater.model.discover.layered import layered as discover
 from cutwater.model.layers import Layered
@@ -66,7 +67,7 @@ def profile_model(
             autocast=autocast,
             model=name,
             input=str(spec),
-            classes=classes,
+            classes=None if classes is None else Whole(0).check(classes, "classes", ModelError),
         )
 
     if not zoo.is_user_model(name):
@@ -136,8 +137,7 @@ def check_settings(count: str, kappa: float | None, batch_size: int, optimizer: 
         raise ModelError(f"there is no way of counting named {count!r}; {suggest(count, COUNTERS)}")
     if optimizer not in OPTIMIZER_STATE:
         raise ModelError(f"there is no optimizer {optimizer!r}; {suggest(optimizer, OPTIMIZER_STATE)}")
-    if not isinstance(batch_size, int) or not 1 <= batch_size <= MOST_SAMPLES:
-        raise ModelError(f"batch size {batch_size!r} is no whole number from 1 to {MOST_SAMPLES:,}")
+    Whole(1, MOST_SAMPLES).check(batch_size, "batch size", ModelError)
     if kappa is None:
         return
     if count == "exact":

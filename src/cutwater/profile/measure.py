@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError
+from cutwater.base.kinds import Whole
 from cutwater.model.graph.nested import tensors_in
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import cuda_in_use
@@ -75,7 +76,7 @@ def measure(
     counted exactly. Give the Γ of the profile that you plan with: then FLOPs over FLOPS is the time measured.
     ``after_each`` is called after each repetition, for a progress bar.
     """
-    check_repetitions(repetitions)
+    repetitions = check_repetitions(repetitions)
     first = first_tensor(example_inputs)
     batch = first.shape[0]
     if flops_per_sample is None:
@@ -102,10 +103,10 @@ def measure(
     )
 
 
-def check_repetitions(repetitions: int) -> None:
-    """Refuse a number of repetitions that measures nothing."""
-    if not isinstance(repetitions, int) or repetitions < 1:
-        raise ModelError(f"{repetitions!r} repetitions measure nothing: give a whole number from 1 on")
+def check_repetitions(repetitions: int) -> int:
+    """The number of repetitions, unless it measures nothing."""
+    found: int = Whole(1).check(repetitions, "repetitions", ModelError)
+    return found
 
 
 def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tuple[float, float]:

@@ -44,8 +44,8 @@ class MismatchError(Exception):
 
 def verify(
     module: nn.Module,
-    evaluate: Forward,
     train: Forward,
+    evaluate: Forward,
     examples: Sequence[Example],
     *,
     blind: bool = False,

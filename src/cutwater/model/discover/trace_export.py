@@ -20,14 +20,11 @@ from torch.overrides import TorchFunctionMode
 
 from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.rebuild import rebuild
+from cutwater.model.discover.rebuild import VARIES, rebuild
 from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import in_mode, untouched
 from cutwater.model.graph.nested import all_leaves
 from cutwater.model.randomness import outside_states
-
-VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-"""What of an output is not the same in every call."""
 
 
 def trace_export(
