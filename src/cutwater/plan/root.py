@@ -12,6 +12,8 @@ Demand = Callable[[float], tuple[float, float]]
 
 TOLERANCE = 1e-12
 """The bracket's final width, relative to T."""
+AT_OPTIMUM = 1e-9
+"""A plan so near the lower bound, relatively, is optimal: the bound itself is no nearer to the optimum."""
 FEW = 32
 """With at most so many jumps in the bracket, step from jump to jump; between more, demand looks smooth."""
 

@@ -28,7 +28,7 @@ from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import latency, session_phases
 from cutwater.plan.optimum import Field, interval, refuse_shared
 from cutwater.plan.prices import Prices
-from cutwater.plan.problem import Band, Problem, Server
+from cutwater.plan.problem import Band, Problem
 
 ROUNDING = 1e-11
 """What is added to a server, relatively, so that rounding does not leave the round a trifle late."""
@@ -69,11 +69,38 @@ def smallest_server(problem: Problem, seconds: float) -> Size:
     return Size(seconds, compute, compute, nothing, None)
 
 
+@dataclass(frozen=True)
+class Needed:
+    """What a round of so many seconds takes, by the server alone and by server and links together."""
+
+    server: Size | None
+    """The smallest server; None if none is enough."""
+    infeasible: str | None
+    """Why none is."""
+    mix: Size | None
+    """The cheapest mix of server and links; None without prices of both, and where links are shared."""
+
+
+def needed(problem: Problem, seconds: float, prices: Prices) -> Needed:
+    """The smallest server, or why none is enough, and where links can be bought the cheapest mix.
+
+    Where there is no mix either, what is wrong with the server is raised.
+    """
+    priced = prices.compute is not None and prices.link is not None and not problem.band.shared
+    mix = cheapest(problem, seconds, prices) if priced else None
+    try:
+        return Needed(smallest_server(problem, seconds), None, mix)
+    except PlanError as error:
+        if mix is None:
+            raise
+        return Needed(None, str(error), mix)
+
+
 def _with_shared_links(problem: Problem, seconds: float) -> tuple[float, float]:
     """A server with which a round takes at most so long, and the least that any such server has."""
 
     def look(compute: float) -> tuple[float, float]:
-        return interval(problem.replace(server=Server(compute)))
+        return interval(problem.at_compute(compute))
 
     # With a link of their own for everybody, clients need no more of the server.
     least = needed_server(Field.plain(problem.replace(band=Band())), seconds)
@@ -181,7 +208,7 @@ def _cheapest(
     more = np.full(len(problem), np.inf)
     for cut in np.flatnonzero(problem.costs.server == 0) + 1:
         for wire in range(len(problem.options)) if cut != problem.layers else (0,):
-            able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
+            able = problem.allowed.by(wire, int(cut))
             more = np.where(able, np.minimum(more, _without_server(problem, seconds, int(cut), wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
     table, fleet = Field.plain(problem).everyone, problem.fleet

@@ -278,13 +278,13 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
     """
     best = np.full(len(problem), np.inf)
     cuts = np.zeros(len(problem), dtype=np.int64)
-    wires = problem.allowed.first[problem.allowed.of].copy()
+    wires = problem.allowed.first_wires
     free = np.flatnonzero(problem.costs.server == 0)[::-1] + 1
     # The whole model first, then what is nearest to it.
     for cut in free[np.argsort(free > problem.layers, kind="stable")]:
         for wire in range(len(problem.options)) if cut != problem.layers else (0,):
             seconds = latency(problem, cut, 0.0, wires=wire)
-            able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
+            able = problem.allowed.by(wire, cut)
             better = able & (seconds < best)
             best[better], cuts[better] = seconds[better], cut
             if cut != problem.layers:
