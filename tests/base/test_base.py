@@ -35,8 +35,8 @@ def test_a_rate_at_which_nothing_would_arrive_or_everything_at_once_is_refused(t
 
 def test_only_a_server_may_have_no_compute():
     assert (
-        parse_quantity("compute", "0e3 GFLOPS", "server", or_none=True)
-        == parse_quantity("compute", "0 FLOP/s", "server", or_none=True)
+        parse_quantity("compute", "0e3 GFLOPS", "server", or_zero=True)
+        == parse_quantity("compute", "0 FLOP/s", "server", or_zero=True)
         == 0
     )
     with pytest.raises(UnitError):

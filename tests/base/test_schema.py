@@ -162,6 +162,14 @@ def test_any_value_of_a_wrong_kind_is_refused(name, data):
         kind.read(wrong, "[box] key", ScenarioError)
 
 
+def test_a_list_that_is_too_short_is_refused_from_a_file_and_from_python():
+    kind = Many(Whole(1), 2)
+    for take in (kind.read, kind.check):
+        assert take([1, 2], "[box] key", ScenarioError) == (1, 2)
+        with pytest.raises(ScenarioError, match=r"^\[box\] key is \[1\], but must be a list of at least 2"):
+            take([1], "[box] key", ScenarioError)
+
+
 @given(st.floats() | st.integers(), st.floats(-5, 5), st.floats(0, 5), st.booleans(), st.booleans())
 def test_a_number_is_held_as_its_bounds_say_alone_and_in_an_array(value, low, width, above, below):
     high = low + width

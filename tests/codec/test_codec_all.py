@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from codec_ends import transfer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from cutwater.codec import (
     find_codec,
     float_loops,
     quantise_loops,
-    transfer,
 )
 
 SHAPES = st.lists(st.integers(0, 7), max_size=4).map(tuple)

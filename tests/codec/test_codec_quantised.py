@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from codec_ends import transfer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cutwater.base.errors import CodecError
-from cutwater.codec import encode_checked, find_codec, transfer
+from cutwater.codec import encode_checked, find_codec
 from cutwater.codec.quantised import key_of
 
 NAMES = ["int8", "int4"]

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from codec_ends import transfer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cutwater.base.errors import CodecError
-from cutwater.codec import Size, encode_checked, find_codec, transfer
+from cutwater.codec import Size, encode_checked, find_codec
 
 KEEP = st.floats(0.001, 1)
 FEW = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, 1e-45])

@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -127,6 +128,15 @@ def test_seeds_do_not_run_together():
 def test_a_cut_out_of_range_is_refused_by_value(cut):
     with pytest.raises(ModelError, match=r"cut .* is out of range: the model has 5 layers"):
         cutwater.layered(small_model()).split(cut)
+
+
+def test_a_cut_may_be_a_number_of_numpys():
+    model = cutwater.layered(small_model())
+    for cuts in ((3,), (1, 4)):
+        for mine, numpys in zip(model.split(*cuts), model.split(*map(np.int64, cuts)), strict=True):
+            assert list(mine.state_dict()) == list(numpys.state_dict())
+    with pytest.raises(ModelError, match="is out of range: the model has 5 layers"):
+        model.split(np.int64(6))
 
 
 def test_a_shared_module_rules_out_the_cuts_between_its_uses():

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -252,6 +253,10 @@ def test_models_refuse_what_they_cannot_be(name, spec, options, words):
 def test_a_number_of_classes_is_a_whole_number_from_one_on(classes):
     with pytest.raises(ModelError, match="classes"):
         zoo.build("mlp", classes=classes)
+
+
+def test_a_number_of_classes_may_be_numpys():
+    assert zoo.build("mlp", classes=np.int64(7))(torch.zeros(2, 1, 28, 28)).shape == (2, 7)
 
 
 def test_an_unknown_model_is_answered_with_the_nearest_name():

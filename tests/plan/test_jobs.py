@@ -156,6 +156,25 @@ def test_the_derivative_is_what_a_little_more_of_it_saves():
         assert 0 < job.saved <= job.marginal * 0.01 * 2e12 * (1 + 1e-6)
 
 
+def test_a_weight_may_be_a_number_of_numpys():
+    problem = random_problem(np.random.default_rng(1), network_like(6), 2)
+    for weight in (np.float32(2), np.float64(2), np.int64(2), 2):
+        found = Job("a", problem, weight).weight
+        assert (type(found), found) == (float, 2.0)
+    for wrong in (True, "2", np.float32("nan"), -np.int64(1)):
+        with pytest.raises(
+            PlanError, match=r"the weight of job 'a' is .*, but must be a finite number above 0"
+        ):
+            Job("a", problem, wrong)
+
+
+def test_a_part_of_the_server_keeps_its_memory():
+    jobs = [Job(str(j), busy_problem(j)) for j in range(2)]
+    plan = plan_jobs(jobs, Server(2e12, memory=8e9))
+    assert all(job.plan.problem.server == Server(job.part, memory=8e9) for job in plan.jobs)
+    assert all("of memory" in job.plan.explain() for job in plan.jobs)
+
+
 def test_mistakes_are_told_in_a_sentence():
     problem = random_problem(np.random.default_rng(1), network_like(6), 2)
     job = Job("a", problem)
@@ -165,7 +184,7 @@ def test_mistakes_are_told_in_a_sentence():
         plan_jobs([job, job], problem.server)
     with pytest.raises(PlanError, match="there are no jobs"):
         plan_jobs([], problem.server)
-    with pytest.raises(PlanError, match="the weight of job 'a' is 0, but must be a number above 0"):
+    with pytest.raises(PlanError, match="the weight of job 'a' is 0, but must be a finite number above 0"):
         Job("a", problem, 0)
     with pytest.raises(PlanError, match="there is no job 'b'"):
         plan_jobs([job], problem.server)["b"]

@@ -157,6 +157,31 @@ def test_an_installed_package_can_bring_a_planner(tmp_path, monkeypatch):
     assert solve(paper_like(), "brought").latency == fedavg(paper_like()).latency
 
 
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (
+            "import nothing_of_this_name",
+            r"can't be imported \(ModuleNotFoundError: .*, at .*broken_planner\.py:1",
+        ),
+        ("planned = 3", "is 3, but must be a function of a Problem"),
+        ("other = 3", r"can't be imported \(AttributeError: "),
+        ("planned = min", r"does not tell what it takes \(ValueError: "),
+        ("def planned(): pass", "takes nothing, but must be a function of a Problem"),
+    ],
+)
+def test_an_installed_planner_that_is_none_is_told_of_in_a_sentence(tmp_path, monkeypatch, code, sentence):
+    (tmp_path / "broken_planner.py").write_text(code + "\n")
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cutwater.planners]\nbroken = broken_planner:planned\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "broken_planner", raising=False)
+    with pytest.raises(PlanError, match=f"^planner 'broken' {sentence}"):
+        solve(paper_like(), "broken")
+
+
 def test_an_unknown_planner_is_refused_with_a_suggestion():
     with pytest.raises(PlanError, match="there is no planner 'exakt': did you mean 'exact'"):
         solve(paper_like(), "exakt")
@@ -276,5 +301,5 @@ def test_a_cut_that_is_no_whole_number_is_refused_and_not_rounded(cuts):
 
 def test_among_those_at_the_optimum_exact_comes_first_and_those_without_a_plan_last():
     rows = [("none", None, None), ("slow", 12.0, 0.2), ("ulp below", 10.0 - 2e-15, 0.0), ("exact", 10.0, 0.0)]
-    ranked = sorted(rows, key=lambda row: registry.standing(*row))
-    assert [name for name, *_ in ranked] == ["exact", "ulp below", "slow", "none"]
+    ranked = sorted((registry.PlannerResult(*row) for row in rows), key=registry.standing)
+    assert [result.planner for result in ranked] == ["exact", "ulp below", "slow", "none"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from run_folders import crossing_profile
 
 from cutwater.base.errors import PlanError
-from cutwater.plan.busy import RESOURCES, Busy, busy
+from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import exact
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import overlapped_seconds, session_phases
@@ -106,7 +106,7 @@ def test_a_step_and_its_session_wait_for_what_is_slow(schedule, slow, share, wor
     problem = a_problem(**slow, schedule=schedule)
     plan = a_plan(problem, 3, share)
     assert timeline(problem, plan, 0).waits_for == word
-    assert busy(plan, "c1").waits_for == word
+    assert Busy.of(plan["c1"].phases).waits_for == word
 
 
 def test_parts_in_turn_wait_for_a_round_trip_each_and_overlapped_ones_for_one():
@@ -153,7 +153,7 @@ def test_busy_seconds_are_the_phases_by_who_works_and_columns_agree_with_clients
     plan = exact(problem)
     places = Busy.of(plan.phases).places
     for k, client in enumerate(plan.clients):
-        one, phases = busy(plan, k), client.phases
+        one, phases = Busy.of(client.phases), client.phases
         assert sum(one) == pytest.approx(sum(phases))
         assert sum(one) - phases.overlap == pytest.approx(client.latency)
         assert one.link_up == phases.smashed_upload + phases.model_upload

@@ -19,6 +19,13 @@ from cutwater.plan.problem import Band, Server
 from cutwater.plan.session import Session
 from cutwater.plan.whatif import Increment, ranking
 
+
+def test_a_server_that_is_changed_keeps_its_memory():
+    problem = random_problem(np.random.default_rng(1), network_like(6), 2)
+    problem = problem.replace(server=Server(1e12, memory=8e9))
+    assert apply(problem, "server compute x2")[0].server == Server(2e12, memory=8e9)
+
+
 FLEETS = evidence(12, 200)
 STEPS = (Increment(), Increment(0.0, 0.0, 1.1), Increment(1e11, 1e9), Increment(1e6, 1e3))
 

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from inspect import Parameter, signature
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -230,6 +231,12 @@ def test_constants_that_are_no_buffers_are_understood():
     assert cut.client_forward_flops == 2 * 8 * 2
 
 
+def test_sizes_of_a_profile_may_be_numpys_numbers():
+    counted = profile_model("cnn", "1x12x12", np.int64(10), batch_size=np.int32(4))
+    assert counted == profile_model("cnn", "1x12x12", 10, batch_size=4)
+    assert Profile.from_json(json.loads(json.dumps(counted.to_json()))) == counted
+
+
 def test_a_profile_reads_back_equal_from_json(v2_m):
     assert Profile.from_json(json.loads(json.dumps(v2_m.to_json()))) == v2_m
 
@@ -275,7 +282,8 @@ def test_a_profile_without_proper_cuts_is_refused(v2_m, cuts):
     [
         ({"count": "exakt"}, "did you mean 'exact'"),
         ({"optimizer": "adamm"}, "did you mean 'adam'"),
-        ({"batch_size": 0}, "batch size 0"),
+        ({"batch_size": 0}, "batch size is 0, but must be a whole number from 1 to 1,000,000,000"),
+        ({"batch_size": True}, "batch size is True, but must be a whole number"),
         ({"kappa": 4.7}, "the exact count finds it itself"),
         ({"count": "paper", "kappa": 0.0}, "above zero"),
         ({"count": "paper", "kappa": float("nan")}, "finite"),

@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -63,11 +64,16 @@ def test_the_first_passes_are_not_timed():
     assert measure(layered, torch.zeros(1, 2), 4, clock=lambda: next(moments)).kappa == Spread(1, 1, 1)
 
 
-@pytest.mark.parametrize("repetitions", [0, -3, 2.5])
+@pytest.mark.parametrize("repetitions", [0, -3, 2.5, True])
 def test_measuring_takes_at_least_one_repetition(repetitions):
     layered = cutwater.layered(nn.Sequential(nn.Linear(2, 2)))
     with pytest.raises(ModelError, match="repetitions"):
         measure(layered, torch.zeros(1, 2), repetitions)
+
+
+def test_repetitions_may_be_a_number_of_numpys():
+    found = measure(cutwater.layered(nn.Sequential(nn.Linear(2, 2))), torch.zeros(1, 2), np.int64(2))
+    assert json.loads(json.dumps(found.to_json()))["repetitions"] == 2
 
 
 def test_a_model_that_can_not_learn_has_no_backward_pass():

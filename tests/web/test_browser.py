@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cutwater.base.units import show_compute, show_rate, show_seconds
 from cutwater.cli.main import app
-from cutwater.plan.busy import busy
+from cutwater.plan.busy import Busy
 from cutwater.plan.exact import exact
 from cutwater.plan.timeline import timeline
 from cutwater.runs.reader import read_run
@@ -278,7 +278,7 @@ def test_a_step_is_drawn_part_by_part_for_the_chosen_client(page, server, tmp_pa
             page.click("#step summary")
             assert page.locator("#step .alternative tbody tr").count() == parts
             page.click("#step summary")
-            assert page.inner_text("#busy tr.chosen").startswith(busy(plan, name).waits_for)
+            assert page.inner_text("#busy tr.chosen").startswith(Busy.of(plan[name].phases).waits_for)
     assert page.input_value("#step-client") == "c3"
     after(page, lambda: page.select_option("#step-client", "c1"))
     assert page.inner_text("#step .note >> nth=0").startswith("A step of c1 ")
@@ -418,6 +418,15 @@ def test_the_smallest_server_for_a_round_is_found_and_used(page, server, tmp_pat
     page.press("#size-round", "Enter")
     page.wait_for_selector("#size-answer.warn")
     assert page.inner_text("#size-answer").startswith("no server makes a round take 1 µs: ")
+
+
+def test_the_smallest_server_beside_a_shared_link_is_told_with_what_is_proven_too_small(page, server):
+    open_planner(page, server)
+    change(page, "#uplink", "0.6 MB/s")
+    page.fill("#size-round", f"{shown_latency(page) * 1.2} s")
+    page.press("#size-round", "Enter")
+    page.wait_for_selector("#size-use")
+    assert "is proven too small" in page.inner_text("#size-answer")
 
 
 WATCH = """() => {

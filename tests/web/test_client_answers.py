@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_page_state import BODY, CATALOGUE
 
-from cutwater.plan.busy import RESOURCES, busy
+from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import exact
 from cutwater.plan.latency import PHASES
 from cutwater.plan.problem import Problem
@@ -58,7 +58,7 @@ def test_columns_are_those_of_the_exact_plan_and_sessions_are_as_long_as_their_l
     for k, client in enumerate(plan.clients):
         wire = head["wires"][int(columns["wire"][k])]
         assert (wire["schedule"], wire["up"], wire["down"]) == (client.schedule, client.up, client.down)
-        assert head["resources"][int(columns["waits"][k])] == busy(plan, k).waits_for
+        assert head["resources"][int(columns["waits"][k])] == Busy.of(plan[k].phases).waits_for
 
 
 def test_the_chosen_clients_step_is_its_timeline():
@@ -75,7 +75,7 @@ def test_the_chosen_clients_step_is_its_timeline():
             stay = stays[row["part"], row["station"]]
             assert (row["begin"], row["end"], row["arrives"]) == (stay.begin, stay.end, stay.arrives)
             assert (row["lane"], row["critical"]) == (stay.lane, stay.critical)
-        found = busy(question.plan, name)
+        found = Busy.of(question.plan[name].phases)
         assert {row["name"]: row["seconds"] for row in told["busy"]} == found.named()
         assert [row["name"] for row in told["busy"]] == list(RESOURCES)
         assert told["waits_for"] == found.waits_for
@@ -139,5 +139,5 @@ def test_the_plan_as_csv_says_how_and_its_seconds_add_up():
         assert row["schedule"] == (client.schedule if split else "")
         assert (row["up"], row["lossy"]) == (("int8", "yes") if split else ("", "no"))
         assert float(row["bytes_up"]) == client.bytes_up
-        assert row["waits_for"] == busy(question.plan, client.name).waits_for
+        assert row["waits_for"] == Busy.of(question.plan[client.name].phases).waits_for
     assert {row["lossy"] for row in rows} == {"yes", "no"}

@@ -335,17 +335,17 @@ class Quantity(Number):
         return QUANTITIES[self.per].words
 
     def parse(self, value: Any) -> float:
-        """FLOPS, bits per second or bits."""
-        return parse_quantity(self.per, value, self.per, or_none=self.least == 0)
+        """FLOPS, bits per second, bits or seconds."""
+        return parse_quantity(self.per, value, self.per, or_zero=self.least == 0)
 
     def parse_all(self, values: Sequence[Any]) -> list[float]:
         """Each with its unit."""
-        return parse_quantities(self.per, values, or_none=self.least == 0)
+        return parse_quantities(self.per, values, or_zero=self.least == 0)
 
     def refusal(self, value: Any, what: str, refused: Refused) -> CutwaterError:
         """What is wrong with the number or its unit."""
         try:
-            parse_quantity(self.per, value, what, or_none=self.least == 0)
+            parse_quantity(self.per, value, what, or_zero=self.least == 0)
         except UnitError as error:
             return error
         return super().refusal(value, what, refused)
@@ -444,4 +444,7 @@ class Many(Kind):
     def _take(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise ValueError(value)
-        return tuple(self.each.take(one) for one in value)
+        taken = tuple(self.each.take(one) for one in value)
+        if len(taken) < self.least:
+            raise ValueError(value)
+        return taken

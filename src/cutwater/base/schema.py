@@ -154,12 +154,11 @@ class Schema:
 
     def unknown(self, table: Iterable[str], where: str) -> Iterator[str]:
         """What is wrong with keys that nobody would read."""
-        known = [each.key for each in self.fields]
         for key in table:
             if key in self.instead:
                 yield f"{where} {key} can't be used: {self.instead[key]}"
-            elif key not in known:
-                yield f"{where} has an unknown key {quote(key)}: {suggest(str(key), known)}"
+            elif key not in self._by_key:
+                yield f"{where} has an unknown key {quote(key)}: {suggest(str(key), self._by_key)}"
 
     def ways_mixed(self, given: set[str], where: str) -> Iterator[str]:
         """What is wrong where keys of two ways are given at once, or of none."""
@@ -174,14 +173,13 @@ class Schema:
 
     def json_schema(self) -> JsonSchema:
         """The table as JSON Schema says it."""
-        needed = [each.key for each in self.fields if each.needed]
         schema: JsonSchema = {
             "type": "object",
             "properties": {each.key: each.json_schema() for each in self.fields},
             "additionalProperties": self.open,
         }
-        if needed:
-            schema["required"] = needed
+        if self._needed:
+            schema["required"] = list(self._needed)
         if self.either:
             schema["allOf"] = [{"oneOf": [_way(way, ways) for way in ways]} for ways in self.either]
         return schema

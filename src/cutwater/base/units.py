@@ -56,21 +56,21 @@ QUANTITIES: Mapping[Unit, Written] = {
 }
 
 
-def parse_quantity(kind: Unit, text: object, what: str, *, or_none: bool = False) -> float:
-    """FLOPS, bits per second, bits or seconds from text; zero only where it may be ``or_none``."""
+def parse_quantity(kind: Unit, text: object, what: str, *, or_zero: bool = False) -> float:
+    """FLOPS, bits per second, bits or seconds from text; zero only with ``or_zero``."""
     written = QUANTITIES[kind]
     match = written.pattern.match(text) if isinstance(text, str) else None
     if match is None:
         raise UnitError(f"{what} is {text!r}, but must be {written.words}")
     number, prefix, unit = match.groups()
     value = float(number.replace(",", "").replace("_", "")) * (_scale(prefix) * _of_unit(unit))
-    if not (_LEAST <= value <= _MOST or (or_none and value == 0)):
-        allowed = f"{'0 or ' if or_none else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
+    if not (_LEAST <= value <= _MOST or (or_zero and value == 0)):
+        allowed = f"{'0 or ' if or_zero else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
         raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
     return value
 
 
-def parse_quantities(kind: Unit, texts: Sequence[object], *, or_none: bool = False) -> list[float]:
+def parse_quantities(kind: Unit, texts: Sequence[object], *, or_zero: bool = False) -> list[float]:
     """Many quantities, at once where all are plain numbers with a unit: the very same as one by one.
 
     >>> parse_quantities("rate", ["4 MB/s", "32 Mbit/s"])
@@ -78,12 +78,12 @@ def parse_quantities(kind: Unit, texts: Sequence[object], *, or_none: bool = Fal
     """
     found = _all_plain(texts)
     if found is None:
-        return [parse_quantity(kind, text, kind, or_none=or_none) for text in texts]
+        return [parse_quantity(kind, text, kind, or_zero=or_zero) for text in texts]
     sizes = {unit: parse_quantity(kind, f"1 {unit}", kind) for unit in {unit for _, unit in found}}
     values = [float(number) * sizes[unit] for number, unit in found]
     if min(values) >= _LEAST and max(values) <= _MOST:
         return values
-    return [parse_quantity(kind, text, kind, or_none=or_none) for text in texts]
+    return [parse_quantity(kind, text, kind, or_zero=or_zero) for text in texts]
 
 
 def _all_plain(texts: Sequence[object]) -> list[tuple[str, str]] | None:

@@ -148,8 +148,10 @@ def _rates(client: "ClientRound") -> str:
 
 
 def _row(client: "ClientRound", *, paced: bool) -> list[str]:
+    from cutwater.plan.places import cut_text
+
     split, measured, delivered = client.mode == "split", client.measured, client.delivered_share
-    cut = f"{client.cut}-{client.second_cut}" if client.second_cut else str(client.cut)
+    cut = cut_text(client.cut, client.second_cut)
     cells = [escape(client.name), cut, _pair(client.planned_seconds, client.actual_seconds)]
     for title, phases in GROUPS.items():
         sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]

@@ -1,7 +1,6 @@
 """`cutwater compare`: all planners on one scenario."""
 
 import time
-from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cutwater.base.errors import PlanError
 from cutwater.base.units import show_seconds
 from cutwater.cli.common import out as console
 from cutwater.cli.common import print_json, progress, results_table
 from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
+    from cutwater.plan.planners import PlannerResult
     from cutwater.plan.problem import Problem
-    from cutwater.plan.value import Plan
     from cutwater.plan.worth import Worth
 
 FAR = 0.1
@@ -26,22 +24,6 @@ FAR_CODECS = ("fp32", "int8")
 """Codecs that the table shows with that round trip."""
 SLOW = 100_000
 """Above so many clients, planners that are written for people rather than for speed are left out."""
-
-
-@dataclass(frozen=True)
-class PlannerResult:
-    """What one planner made of the problem."""
-
-    planner: str
-    latency: float | None = None
-    gap: float | None = None
-    """Above the optimum, as a fraction; None above an optimum of no time at all."""
-    planning_seconds: float | None = None
-    sharing: int | None = None
-    """Clients with a share of the server."""
-    outcome: str = ""
-    error: str | None = None
-    """Why there is no plan."""
 
 
 def compare(
@@ -74,7 +56,7 @@ def compare(
         _show_worth(grid)
 
 
-def compare_planners(problem: "Problem", names: list[str]) -> list[PlannerResult]:
+def compare_planners(problem: "Problem", names: list[str]) -> "list[PlannerResult]":
     """Run planners side by side, fastest round first."""
     from cutwater.plan.exact import certified_bound
     from cutwater.plan.planners import planner, standing
@@ -89,36 +71,18 @@ def compare_planners(problem: "Problem", names: list[str]) -> list[PlannerResult
         for name in names:
             entries.append(_result(problem, name, bound))
             bar.advance(task)
-    return sorted(entries, key=lambda entry: standing(entry.planner, entry.latency, entry.gap))
+    return sorted(entries, key=standing)
 
 
-def _result(problem: "Problem", name: str, bound: float) -> PlannerResult:
-    from cutwater.plan.planners import certify, run
+def _result(problem: "Problem", name: str, bound: float) -> "PlannerResult":
+    from cutwater.plan.planners import judged
 
-    try:
-        _warm_up(problem, name)
-        start = time.perf_counter()
-        plan = run(problem, name)
-        seconds = time.perf_counter() - start
-    except PlanError as error:
-        return PlannerResult(name, error=str(error))
-    plan = certify(problem, plan, bound)
-    gap = plan.gap if isfinite(plan.gap) else None
-    return PlannerResult(name, plan.latency, gap, seconds, _sharing(plan), plan.outcome)
+    # Compiled code is loaded before the clock starts, by planning for the first client alone.
+    first = judged(problem.replace(clients=problem.fleet.take(1)), name, bound, time.perf_counter)
+    return judged(problem, name, bound, time.perf_counter) if first.error is None else first
 
 
-def _warm_up(problem: "Problem", name: str) -> None:
-    """Load compiled code before the clock starts, by planning for the first client alone."""
-    from cutwater.plan.planners import run
-
-    run(problem.replace(clients=problem.fleet.take(1)), name)
-
-
-def _sharing(plan: "Plan") -> int:
-    return int((plan.shares > 0).sum())
-
-
-def _show(entries: list[PlannerResult], clients: int) -> None:
+def _show(entries: "list[PlannerResult]", clients: int) -> None:
     table = results_table(["Planner"], ("Round", "Above optimum", "Sharing", "Planned in"))
     table.add_column("")
     for entry in entries:
@@ -177,8 +141,10 @@ def _percent(gap: float | None) -> str:
     >>> _percent(1e-12), _percent(0.0764), _percent(59.81), _percent(None)
     ('0 %', '7.6 %', '5,981 %', '-')
     """
+    from cutwater.plan.root import AT_OPTIMUM
+
     if gap is None:
         return "-"
-    if gap < 1e-9:
+    if gap <= AT_OPTIMUM:
         return "0 %"
     return f"{gap * 100:.1f} %" if gap < 1 else f"{gap * 100:,.0f} %"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from cutwater.base.errors import PlanError, suggest
 from cutwater.base.jsonfile import write_atomically, write_json
 from cutwater.base.units import show_compute, show_seconds
 from cutwater.cli.common import err, print_json, results_table
@@ -38,11 +37,11 @@ def jobs(
 
     Example: cutwater jobs examples/two-jobs.toml --out-dir deployed
     """
-    from cutwater.plan.jobs import OBJECTIVES
+    from cutwater.plan.jobs import known_objective
     from cutwater.scenario.jobs import load_jobs
 
-    if objective is not None and objective not in OBJECTIVES:
-        raise PlanError(f"there is no objective {objective!r}: {suggest(objective, OBJECTIVES)}")
+    if objective is not None:
+        known_objective(objective)  # before any work
     given = load_jobs(file)
     result = given.plan(objective)
     if out is not None:
@@ -64,11 +63,10 @@ def _show(plan: "JobsPlan") -> None:
         ["Job"], ("Clients", "Split", "Weight", "Server", "Of it", "Round", "Alone", "Slowdown", saved)
     )
     for job in plan.jobs:
-        split = sum(1 for cut in job.plan.cuts if cut < job.plan.layers)
         table.add_row(
             escape(job.name),
             f"{len(job.plan):,}",
-            f"{split:,}",
+            f"{job.plan.split.sum():,}",
             f"{job.job.weight:g}",
             show_compute(job.part),
             f"{job.part / plan.server_compute:.1%}" if plan.server_compute else "-",

@@ -51,7 +51,7 @@ def plan(
 
     Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
     """
-    from cutwater.plan.knee import knee
+    from cutwater.plan.knee import knee, with_knee
     from cutwater.plan.planners import solve_by
     from cutwater.plan.table import json_pieces, write_plan
     from cutwater.scenario.file import load_scenario
@@ -60,7 +60,7 @@ def plan(
     problem = load_scenario(scenario).problem()
     result = solve_by(problem, planner, options)
     bend = knee(problem)
-    more = {"knee": None if bend is None else vars(bend)}
+    more = with_knee(bend)
     if out is not None:
         write_plan(out, result, more)
     if json_:
@@ -101,6 +101,7 @@ def _show(plan: "Plan", most: int) -> None:
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
     """What each client does, how long it, the server and its link are busy, and what it waits for."""
     from cutwater.plan.busy import Busy
+    from cutwater.plan.places import cut_text
 
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
     table.add_column("Waits for", no_wrap=True)
@@ -115,7 +116,7 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
         table.add_row(
             escape(row.name),
             row.mode,
-            f"{row.cut}-{row.second_cut}" if row.second_cut else str(row.cut),
+            cut_text(row.cut, row.second_cut),
             show_compute(row.share) if row.share else "-",
             show_seconds(row.latency),
             show_seconds(busy.client),

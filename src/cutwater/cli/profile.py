@@ -166,7 +166,7 @@ def _table(profile: "Profile", marked: Sequence[int]) -> Table:
         name = first.name if first is last else first.stage
         amounts = (
             _range(first, last, lambda cut: show_size(cut.client_bits)),
-            _range(first, last, lambda cut: _short(cut.client_forward_flops + cut.client_backward_flops)),
+            _range(first, last, lambda cut: _short(cut.client_flops)),
             _range(first, last, lambda cut: _short(cut.server_forward_flops + cut.server_backward_flops)),
             _range(first, last, lambda cut: show_size(cut.smashed_bits)),
             _range(first, last, lambda cut: show_size(cut.client_memory_bits)),

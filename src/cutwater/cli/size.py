@@ -33,21 +33,14 @@ def size(
 
     Example: cutwater size examples/paper-ten.toml --round "500 s"
     """
-    from cutwater.base.errors import PlanError
-    from cutwater.plan.size import cheapest, smallest_server
+    from cutwater.plan.size import needed
     from cutwater.scenario.file import load_scenario
 
     seconds = parse_time(round_, "--round")
     given = load_scenario(scenario)
     problem, prices = given.problem(), given.prices
-    priced = prices.compute is not None and prices.link is not None and not problem.band.shared
-    mix = cheapest(problem, seconds, prices) if priced else None
-    try:
-        smallest, why = smallest_server(problem, seconds), None
-    except PlanError as error:
-        if mix is None:
-            raise
-        smallest, why = None, str(error)
+    found = needed(problem, seconds, prices)
+    smallest, why, mix = found.server, found.infeasible, found.mix
     if json_:
         had = {"scenario": str(scenario), "round": seconds, "server_now": problem.server.compute}
         alone = _json(smallest, problem.fleet, prices.cost(compute=smallest.compute)) if smallest else None

@@ -47,9 +47,7 @@ class Axis:
 
 
 def _with_server(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
-    from cutwater.plan.problem import Server
-
-    return problem.replace(server=Server(value))
+    return problem.at_compute(value)
 
 
 def _with_rate(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
@@ -73,7 +71,7 @@ def _with_parts(scenario: "Scenario", problem: "Problem", value: float) -> "Prob
 
 
 def _time(text: str, what: str) -> float:
-    return parse_quantity("time", text, what, or_none=True)
+    return parse_quantity("time", text, what, or_zero=True)
 
 
 AXES = (
@@ -114,7 +112,7 @@ def sweep(
 
     Example: cutwater sweep examples/paper-ten.toml --server "100 GFLOPS:9000 GFLOPS" --plot sweep.png
     """
-    from cutwater.plan.knee import knee
+    from cutwater.plan.knee import knee, with_knee
     from cutwater.report.figures import check_figure_path
     from cutwater.scenario.file import load_scenario
 
@@ -142,7 +140,7 @@ def sweep(
             }
             for i, value in enumerate(values)
         ]
-        more = {"knee": None if bend is None else vars(bend)} if axis.name == "server" else {}
+        more = with_knee(bend) if axis.name == "server" else {}
         print_json({"scenario": str(scenario), "swept": axis.name, "points": rows, **more})
     else:
         console.print(_table(axis, values, latencies))

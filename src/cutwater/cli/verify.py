@@ -100,6 +100,8 @@ def _stream(study: "Study") -> "LoopbackTrainer":
 
 
 def _show(checks: "list[Check]", study: "Study") -> None:
+    from cutwater.plan.places import cut_text
+
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Round", justify="right")
     for name in checks[0].digests:
@@ -122,7 +124,7 @@ def _show(checks: "list[Check]", study: "Study") -> None:
     for name in list(checks[0].cuts)[1:]:
         used = {cut for check in checks for cut in check.cuts[name]}
         pairs = sorted(cut for cut in used if isinstance(cut, tuple))
-        shown = [*map(str, sorted(used - {*pairs})), *(f"{cut}-{second}" for cut, second in pairs)]
+        shown = [*map(str, sorted(used - {*pairs})), *(cut_text(*pair) for pair in pairs)]
         layers = len(study.model)
         console.print(f"{name}: cuts {', '.join(shown)} of {layers}", style="dim", markup=False)
     wrong = [check for check in checks if not check.agrees]

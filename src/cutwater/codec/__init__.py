@@ -1,7 +1,6 @@
 """Codecs: what crosses the cut of a split model, as bytes and back.
 
     value           what a codec is, and the size of what it makes
-    declared        what codecs answer and declare, a user's own among them
     crossing        the tensors that cross a cut, and what that takes
     floats          fp32, bf16, fp16: every number as a float
     lossless        fp32 without its zeros
@@ -21,9 +20,8 @@ from typing import TYPE_CHECKING
 from cutwater.base.lazy import offered
 
 if TYPE_CHECKING:
-    from cutwater.codec.checked import decode_checked, encode_checked, transfer
+    from cutwater.codec.checked import decode_checked, encode_checked, size_checked
     from cutwater.codec.crossing import Crossing, crossing_size
-    from cutwater.codec.declared import size_checked
     from cutwater.codec.registry import CODECS, find_codec
     from cutwater.codec.value import Codec, Size
 
@@ -37,13 +35,11 @@ __all__ = [
     "encode_checked",
     "find_codec",
     "size_checked",
-    "transfer",
 ]
 
 _HOMES = {
-    "checked": ("decode_checked", "encode_checked", "transfer"),
+    "checked": ("decode_checked", "encode_checked", "size_checked"),
     "crossing": ("Crossing", "crossing_size"),
-    "declared": ("size_checked",),
     "registry": ("CODECS", "find_codec"),
     "value": ("Codec", "Size"),
 }

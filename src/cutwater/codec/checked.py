@@ -1,12 +1,47 @@
-"""Codecs at work, a user's own among them: what they make is held to what they declare."""
+"""Codecs at work, a user's own among them: what they make is held to what they declare.
+
+Loads neither torch nor a compiler: a profile tells what crosses its cuts by this.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from cutwater.base.arrays import aligned_floats, is_aligned
-from cutwater.base.errors import CodecError
-from cutwater.codec.declared import called, size_checked
-from cutwater.codec.floats import Fp32
-from cutwater.codec.value import TENSOR, Bytes, Codec, Shape, Values, checked_values
+from cutwater.base.errors import CodecError, CutwaterError
+from cutwater.base.kinds import quote
+from cutwater.base.usercode import told
+from cutwater.codec.value import TENSOR, Bytes, Codec, Shape, Size, Values, checked_values
+
+Made = TypeVar("Made")
+
+
+def called(codec: Codec, done: str, what: str, call: Callable[[], Made]) -> Made:
+    """What a codec answers; what it refuses is told of ``what``."""
+    try:
+        return call()
+    except CodecError as error:
+        sentence = str(error)
+        begun = sentence.startswith(TENSOR)
+        raise CodecError(what + sentence.removeprefix(TENSOR) if begun else f"{what}: {sentence}") from error
+    except CutwaterError:
+        raise
+    except Exception as error:  # whatever a user's codec does
+        raise CodecError(
+            f"{what} can't be {done} by codec {codec.name!r} ({told(error)}): mend the codec, or use another"
+        ) from error
+
+
+def size_checked(codec: Codec, shape: Shape, what: str) -> Size:
+    """What the codec declares for samples of this shape, if that is a size."""
+    size = called(codec, "measured", what, lambda: codec.size(shape))
+    if isinstance(size, Size) and all(isinstance(one, int) and one >= 0 and one % 8 == 0 for one in size):
+        return size
+    raise CodecError(
+        f"{what} has, says codec {codec.name!r}, the size {quote(size)}, but that must be a Size of bits for "
+        "each sample and each message, both whole numbers of bytes"
+    )
 
 
 def encode_checked(codec: Codec, values: Values, seed: int, what: str) -> Bytes:
@@ -43,13 +78,6 @@ def decode_checked(codec: Codec, data: Bytes, shape: Shape, what: str) -> Values
     moved = aligned_floats(tuple(shape))
     moved[...] = values
     return moved
-
-
-def transfer(codec: Codec, values: Values, seed: int) -> Values:
-    """What arrives at the other end; for fp32 that is the same array."""
-    if isinstance(codec, Fp32):
-        return values
-    return decode_checked(codec, encode_checked(codec, values, seed, TENSOR), values.shape, TENSOR)
 
 
 def _kind(made: object) -> str:

@@ -1,5 +1,6 @@
 """Codecs by name."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from cutwater.base.errors import CodecError, CutwaterError, suggest
@@ -39,6 +40,15 @@ def find_codec(name: str, *, keep: float = 0.1) -> Codec:
     raise CodecError(
         f"there is no codec {name!r}: {suggest(name, CODECS)}; your own is package.module:function"
     )
+
+
+def lossy_among(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of some codecs that change what is learned, each once.
+
+    >>> lossy_among(["int8", "fp32", "int8", "lossless"])
+    ('int8',)
+    """
+    return tuple(name for name in dict.fromkeys(names) if not find_codec(name).lossless)
 
 
 def _own(name: str) -> Codec:

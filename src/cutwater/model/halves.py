@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import ModelError
-from cutwater.model.graph.program import Forward
+from cutwater.model.graph.program import Forward, tensors_of
 
 
 class _Part(nn.Module):
@@ -34,6 +34,13 @@ class _Part(nn.Module):
                     members = sorted(table.items(), key=lambda item: places[item[0]])
                     table.clear()
                     table.update(members)
+
+    def _lend(self, targets: Sequence[str], borrowed: Sequence[str]) -> None:
+        """What is borrowed and not kept here as well is lent."""
+        kept, used = (
+            {name for target in some for name, _ in tensors_of(self, target)} for some in (targets, borrowed)
+        )
+        self.lent = frozenset(used - kept)
 
     def train(self, mode: bool = True) -> "_Part":
         """Training mode or eval mode, as the model's own ``train`` would set it."""
@@ -68,8 +75,7 @@ class Half(_Part):
             _adopt(self, root, target, keep=False)
         for target in self.targets:
             _adopt(self, root, target)
-        kept = {name for target in self.targets for name in _names_under(self, target)}
-        self.lent = frozenset(n for t in self.borrowed for n in _names_under(self, t) if n not in kept)
+        self._lend(self.targets, self.borrowed)
         self._arrange()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -104,9 +110,7 @@ class Ends(_Several):
 
     def __init__(self, head: Half, tail: Half) -> None:
         super().__init__([head, tail])
-        kept = {name for target in (*head.targets, *tail.targets) for name in _names_under(self, target)}
-        borrowed = (*head.borrowed, *tail.borrowed)
-        self.lent = frozenset(n for t in borrowed for n in _names_under(self, t) if n not in kept)
+        self._lend((*head.targets, *tail.targets), (*head.borrowed, *tail.borrowed))
         first = {id(parameter) for parameter in head.parameters()}
         named = self.named_parameters()
         self.of_tail = frozenset(name for name, parameter in named if id(parameter) not in first)
@@ -175,16 +179,6 @@ def _adopt(holder: nn.Module, root: nn.Module, target: str, *, keep: bool = True
         holder.register_buffer(name, found, persistent=keep and kept)
     else:
         setattr(holder, name, found)
-
-
-def _names_under(root: nn.Module, target: str) -> list[str]:
-    """Names of the tensors that a target stands for: its own, or all of a submodule."""
-    path, _, name = target.rpartition(".")
-    found = getattr(root.get_submodule(path), name)
-    if not isinstance(found, nn.Module):
-        return [target]
-    tensors = (*found.named_parameters(remove_duplicate=False), *found.named_buffers(remove_duplicate=False))
-    return [f"{target}.{name}" for name, _ in tensors]
 
 
 def _leave_out_lent(part: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import ModelError
+from cutwater.base.kinds import Whole
 from cutwater.model.graph.program import Program, chain, tensors_of
 from cutwater.model.halves import Ends, Half
 from cutwater.model.modes import in_mode
@@ -87,10 +88,10 @@ class Layered:
         With a second cut the server has layers cut+1..second_cut, and the client the layers after that, too.
         """
         if second_cut:
-            self.check_cuts(cut, second_cut)
+            cut, second_cut = self.check_cuts(cut, second_cut)
             head, tail = self.half(0, cut), self._part(second_cut, len(self), ())
             return Split(Ends(head, tail), self._part(cut, second_cut, {*head.targets, *tail.targets}))
-        self.check_cut(cut)
+        cut = self.check_cut(cut)
         client = self.half(0, cut)
         return Split(client, nn.Identity() if cut == len(self) else self.half(cut, len(self)))
 
@@ -109,30 +110,36 @@ class Layered:
         borrowed = [target for target in targets if target in elsewhere]
         return Half(self.module, owned, train, evaluate, borrowed, self.still, self._places)
 
-    def check_cut(self, cut: int) -> None:
-        """Refuse a cut that is out of range or ruled out."""
+    def check_cut(self, cut: int) -> int:
+        """The cut, unless it is out of range or ruled out."""
         depth = len(self)
-        if not isinstance(cut, int) or isinstance(cut, bool) or not 1 <= cut <= depth:
+        try:
+            found: int = Whole(1, depth).take(cut)
+        except ValueError:
             raise ModelError(
                 f"cut {cut!r} is out of range: the model has {depth} layers, so a cut is a whole number "
                 f"from 1 to {depth} ({depth} keeps the whole model on the client)"
-            )
-        if cut in self.ruled_out:
-            raise ModelError(f"cut {cut} can't be used: {self.ruled_out[cut]}")
+            ) from None
+        if found in self.ruled_out:
+            raise ModelError(f"cut {found} can't be used: {self.ruled_out[found]}")
+        return found
 
-    def check_cuts(self, cut: int, second_cut: int) -> None:
-        """Refuse a pair of cuts that is out of range or ruled out."""
-        depth, both = len(self), (cut, second_cut)
-        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in both)
-        if not whole or not 1 <= cut < second_cut < depth:
+    def check_cuts(self, cut: int, second_cut: int) -> tuple[int, int]:
+        """The pair of cuts, unless it is out of range or ruled out."""
+        depth = len(self)
+        try:
+            second = Whole(1, depth - 1).take(second_cut)
+            first = Whole(1, second - 1).take(cut)
+        except ValueError:
             raise ModelError(
                 f"cuts {cut!r} and {second_cut!r} are out of range: the model has {depth} layers, so two "
                 f"cuts are whole numbers from 1 to {depth - 1}, the second above the first"
-            )
+            ) from None
         for shared in self.shared:
-            reason = shared.torn_by(cut, second_cut)
+            reason = shared.torn_by(first, second)
             if reason:
-                raise ModelError(f"cuts {cut} and {second_cut} can't be used together: {reason}")
+                raise ModelError(f"cuts {first} and {second} can't be used together: {reason}")
+        return first, second
 
     @cached_property
     def ruled_out(self) -> Mapping[int, str]:

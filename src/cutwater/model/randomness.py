@@ -69,7 +69,7 @@ class RandomStream:
 
     def __enter__(self) -> None:
         self._entered.acquire()
-        generators, cuda = [torch.default_generator], _cuda_in_use()
+        generators, cuda = [torch.default_generator], cuda_in_use()
         if cuda:
             generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
         self._before = [(generator, generator.get_state()) for generator in generators]
@@ -115,31 +115,47 @@ def drawn_from(*parts: object) -> Iterator[None]:
     """
     seed = derive_seed(*parts)
     with RandomStream.nobody_else():
-        before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+        torchs, outside = torch.default_generator.get_state(), outside_generators()
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
         try:
             yield
         finally:
-            torch.default_generator.set_state(before[0])
-            np.random.set_state(before[1])
-            random.setstate(before[2])
+            torch.default_generator.set_state(torchs)
+            restore_outside(outside)
 
 
 def draws(read: Callable[[], object]) -> bool:
     """Whether a call of the user's own code draws from one of these generators."""
-
-    def states() -> tuple[object, ...]:
-        numpys: Any = np.random.get_state()
-        return torch.default_generator.get_state().tolist(), numpys[1].tolist(), numpys[2], random.getstate()
-
     with drawn_from("draws"):
-        before = states()
+        before = generator_states()
         read()
-        return states() != before
+        return generator_states() != before
 
 
-def _cuda_in_use() -> bool:
-    # Asking whether CUDA was initialized, unlike seeding it, never initializes it.
+def outside_generators() -> tuple[Any, Any]:
+    """The generators of Python and NumPy, which no layer's stream controls, as they are now."""
+    return random.getstate(), np.random.get_state()
+
+
+def restore_outside(before: tuple[Any, Any]) -> None:
+    """Put these generators back to where they were."""
+    random.setstate(before[0])
+    np.random.set_state(before[1])
+
+
+def outside_states() -> tuple[Any, ...]:
+    """A fingerprint of these generators."""
+    python, numpy = outside_generators()
+    return python, numpy[1].tobytes(), numpy[2]
+
+
+def generator_states() -> tuple[Any, ...]:
+    """A fingerprint of these generators and torch's own."""
+    return *outside_states(), torch.default_generator.get_state().numpy().tobytes()
+
+
+def cuda_in_use() -> bool:
+    """Whether CUDA was initialized: asking this, unlike seeding it or asking for its state, never does so."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -77,7 +77,7 @@ class Again:
 
 def whole_sessions(plan: Plan) -> dict[str, Rest]:
     """The split sessions of a plan before they have begun, by client."""
-    problem, split = plan.problem, np.flatnonzero(plan.cuts < plan.layers)
+    problem, split = plan.problem, np.flatnonzero(plan.split)
     assert problem is not None, "a round is planned for a problem"
     if plan.rates is not None:
         problem = problem.at_rates(*plan.rates)
@@ -100,15 +100,8 @@ def plan_again(rests: Sequence[Rest], compute: float) -> Again:
     away, work = columns(rests)
     floor = float(away.max())
 
-    def needs(T: float) -> Floats:
-        left = T - away
-        with np.errstate(over="ignore"):  # in next to no time, the need is beyond all numbers
-            each = np.divide(work, left, out=np.where(work > 0, np.inf, 0.0), where=left > 0)
-        found: Floats = each.max(axis=1)
-        return found
-
     def demand(T: float) -> tuple[float, float]:
-        total = float(needs(T).sum())
+        total = float(needs(away, work, T).sum())
         return total, total
 
     T = floor
@@ -117,10 +110,20 @@ def plan_again(rests: Sequence[Rest], compute: float) -> Again:
         high = max(rest.seconds(equal) for rest in rests)
         pole = float(away.max(where=work > 0, initial=0.0))
         T = smallest_feasible(demand, compute, floor, high, np.empty(0), pole).high
-    shares = needs(T)
+    shares = needs(away, work, T)
     total = float(shares.sum())
     poured = shares * (compute / total) if total > 0 else shares
     return Again(T, {rest.name: float(share) for rest, share in zip(rests, poured, strict=True)})
+
+
+def needs(away: Floats, work: Floats, T: float) -> Floats:
+    """The smallest share by which each session (a row of lines) is done by T; infinite where none is."""
+    left = T - away
+    idle = np.where((work > 0) | (left < 0), np.inf, 0.0)
+    with np.errstate(over="ignore"):  # in next to no time, the need is beyond all numbers
+        each = np.divide(work, left, out=idle, where=left > 0)
+    found: Floats = each.max(axis=1)
+    return found
 
 
 def seconds_by(rests: Sequence[Rest], shares: Mapping[str, float], compute: float) -> float:

@@ -6,7 +6,7 @@ The paper hands this to "the CVX tool"; it is one root of a falling function of 
 import numpy as np
 
 from cutwater.base.arrays import Floats
-from cutwater.plan.root import smallest_feasible
+from cutwater.plan.root import jumps_between, smallest_feasible
 
 
 def allocate(before: Floats, work: Floats, alone: Floats, F: float) -> tuple[float, Floats]:
@@ -35,8 +35,8 @@ def allocate(before: Floats, work: Floats, alone: Floats, F: float) -> tuple[flo
 
     low = float(a.max())
     high = float(np.minimum(t, a + s * (active.size / F)).max())
-    jumps = np.sort(t[(t > low) & (t < high)])
-    T = max(float(slowest), smallest_feasible(demand, F, low, high, jumps).high)
+    found = smallest_feasible(demand, F, low, high, jumps_between(t, low, high))
+    T = max(float(slowest), found.high)
     sharing = active[t > T]
     shares = none
     shares[sharing] = work[sharing] / (T - before[sharing])

@@ -41,6 +41,16 @@ class Allowed:
         rows: Bools = self.cells[np.arange(len(self.first)), self.first]
         return rows
 
+    @property
+    def first_wires(self) -> Ints:
+        """The first wire that each client can use."""
+        found: Ints = self.first[self.of]
+        return found
+
+    def by(self, wire: int, place: int) -> Bools:
+        """For each client, whether it may use this place by this wire."""
+        return np.take(self.cells[:, wire, place - 1], self.of)
+
     def cuts(self, k: int) -> Ints:
         """The places that client k may use, ascending."""
         return np.flatnonzero(self.masks[self.of[k]]) + 1

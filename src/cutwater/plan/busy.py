@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.plan.latency import Phases
-
-if TYPE_CHECKING:  # a plan explains itself by this module
-    from cutwater.plan.value import Plan
 
 T = TypeVar("T", float, Floats)
 
@@ -61,8 +58,3 @@ RESOURCES = tuple(each.name.replace("_", " ") for each in fields(Busy))
 ROUND_TRIP = RESOURCES[-1]
 NOTHING = "nothing"
 """What a session waits for that takes no time."""
-
-
-def busy(plan: "Plan", client: int | str) -> Busy[float]:
-    """How long each resource of one client's session works."""
-    return Busy.of(plan.phases.at(plan.place(client)))

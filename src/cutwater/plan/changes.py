@@ -25,7 +25,7 @@ from cutwater.codec.registry import CODECS
 from cutwater.plan.fleet import NO_LIMIT, Fleet
 from cutwater.plan.optimum import noise, optimum
 from cutwater.plan.prices import Prices
-from cutwater.plan.problem import Problem, Server
+from cutwater.plan.problem import Problem
 from cutwater.plan.worth import with_wire
 
 _KEYS: dict[str, tuple[Unit | None, tuple[str, ...]]] = {
@@ -127,7 +127,7 @@ def _part(problem: Problem, text: str) -> tuple[Problem, Bill]:
     if found := _OF_SERVER.match(text):
         had = problem.server.compute
         compute = float(_changed(np.array([had]), "compute", found["how"], found["amount"], text)[0])
-        return problem.replace(server=Server(compute)), Bill(compute=compute - had)
+        return problem.at_compute(compute), Bill(compute=compute - had)
     if found := _OF_LINK.match(text):
         return _with_link(problem, found["link"], found["how"], found["amount"], text)
     if found := _REMOVED.match(text):
@@ -190,7 +190,7 @@ def _changed(had: Floats, unit: Unit | None, how: str, amount: str, text: str) -
 def _amount(unit: Unit | None, amount: str, what: str) -> float:
     if unit is None:
         return float(_SAMPLES.read(amount, what, PlanError))
-    return parse_quantity(unit, amount, what, or_none=unit == "time")
+    return parse_quantity(unit, amount, what, or_zero=unit == "time")
 
 
 def _who(fleet: Fleet, text: str) -> Bools:

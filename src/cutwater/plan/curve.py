@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutwater.base.arrays import Floats
-from cutwater.plan import kernel
+from cutwater.plan.optimum import Field
 from cutwater.plan.problem import Problem
-from cutwater.plan.tables import ClientTables, CutTables, undominated, without_server
+from cutwater.plan.tables import ClientTables
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,13 @@ class Curve:
     def of(cls, problem: Problem, F: float, scale: float = 1.0) -> "Curve":
         """The curve of a problem's fleet, of which equal parts of F are one way to be done."""
         slower = problem if scale == 1.0 else _slower(problem, scale)
-        alone = without_server(slower)[0]
-        cells = CutTables.of(slower)
-        table = ClientTables.of(
-            slower, cells.only(undominated(slower, cells)), alone, np.arange(len(problem))
-        )
+        table = Field.plain(slower).everyone
+        alone, cells = table.alone, table.by_cut
         if F == 0:
             settled = np.full_like(alone, -np.inf)
             slowest = float(alone.max())
             return cls(scale, table.with_alone(settled), alone, slowest, 0.0, slowest, convex=True)
-        least, cells = np.empty_like(alone), table.by_cut
-        equal = F / len(problem) / scale
-        ceiling = kernel.extremes(
-            table.pattern, table.weights, alone, cells.rows, cells.turns, equal, least, table.seen
-        )
+        ceiling, least = table.extremes(F / len(problem) / scale)
         helped = alone > least
         return cls(
             scale,
@@ -79,18 +72,12 @@ class Curve:
 
     def demand(self, T: float) -> tuple[float, float]:
         """D at T, and just below it; the two differ where T is a jump."""
-        table, cells = self.table, self.table.by_cut
-        at, below = kernel.demand(
-            T, table.pattern, table.weights, table.alone, cells.scaled, cells.rows, cells.turns, table.seen
-        )
+        at, below = self.table.demand(T)
         return self.scale * at, self.scale * below
 
     def needs(self, T: float) -> Floats:
         """need_k of every client just below T."""
-        table, cells, found = self.table, self.table.by_cut, np.empty(len(self.alone))
-        fit = (cells.scaled, cells.rows, cells.turns)
-        kernel.needs(T, T, table.pattern, table.weights, table.alone, *fit, table.seen, found)
-        return self.scale * found
+        return self.scale * self.table.needs(T, done=T)
 
 
 def _slower(problem: Problem, scale: float) -> Problem:

@@ -95,7 +95,7 @@ def certified_bound(problem: Problem) -> float:
     """
     if problem.band.shared:
         return share_links(problem).lower_bound * (1 - ROUNDING)
-    field = Field.of(problem, without_server(problem)[0])
+    field = Field.plain(problem)
     F = problem.server.compute
     return solve(field.needy(F).table, F).lower_bound * (1 - ROUNDING)
 

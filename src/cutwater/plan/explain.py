@@ -7,6 +7,7 @@ import numpy as np
 
 from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
 from cutwater.plan.marginal import TOGETHER
+from cutwater.plan.root import AT_OPTIMUM
 from cutwater.plan.server_memory import refused, session_bits
 from cutwater.plan.whatif import Change, Increment, ranking
 
@@ -19,7 +20,6 @@ TOLD = 3
 """Changes that would help."""
 FASTER = 1.1
 """How much faster what is asked about would be."""
-_AT_OPTIMUM = 1e-9
 
 
 def explain(plan: "Plan") -> str:
@@ -33,7 +33,7 @@ def _result(plan: "Plan") -> str:
     text += f", {plan.outcome})" if plan.outcome else ")"
     if not isfinite(plan.gap):
         return f"{text}."
-    if plan.gap <= 1e-9:
+    if plan.gap <= AT_OPTIMUM:
         return f"{text}: no plan is faster."
     return f"{text}: at most {plan.gap:.1%} above the optimum of {show_seconds(plan.lower_bound)}."
 
@@ -125,7 +125,7 @@ def _advice(plan: "Plan") -> str:
         return "What would help most is found by planning anew, since all rates move: cutwater whatif does."
     if plan.problem is None:
         return "What would help most is told where the plan is made."
-    if plan.gap > _AT_OPTIMUM:
+    if plan.gap > AT_OPTIMUM:
         less = show_seconds(plan.latency - plan.lower_bound)
         best = (
             f"the exact planner, whose round is {less} shorter"

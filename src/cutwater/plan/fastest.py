@@ -9,7 +9,7 @@ import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
-from cutwater.plan.optimum import Field, needs, refuse_shared
+from cutwater.plan.optimum import Field, refuse_shared
 from cutwater.plan.problem import Problem
 from cutwater.plan.root import TOLERANCE
 
@@ -23,10 +23,10 @@ def fastest(problem: Problem, count: int) -> Ints:
         raise PlanError(f"{count} clients are to be chosen, but the fleet has {len(problem)}")
     refuse_shared(problem, "the fastest choice of clients")
     field = Field.plain(problem)
-    table, F = field.slowest(len(problem)).table, problem.server.compute
+    table, F = field.everyone, problem.server.compute
 
     def least(T: float) -> Floats:
-        return np.partition(needs(table, T), count - 1)[:count]
+        return np.partition(table.needs(T), count - 1)[:count]
 
     # The round of all clients is one that any choice of them can keep.
     low, high = 0.0, field.optimum(F)
@@ -36,5 +36,5 @@ def fastest(problem: Problem, count: int) -> Ints:
             high = middle
         else:
             low = middle
-    chosen = np.lexsort((table.alone, needs(table, high)))[:count]
+    chosen = np.lexsort((table.alone, table.needs(high)))[:count]
     return np.sort(chosen)

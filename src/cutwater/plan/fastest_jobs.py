@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutwater.plan.curve import Curve
-from cutwater.plan.root import smallest_feasible
+from cutwater.plan.root import jumps_between, smallest_feasible
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Budgets:
 
     parts: tuple[float, ...]
     value: float
+    """What is made small: θ, or the sum of weighted round times."""
     lower: float
+    """No allocation has a smaller one."""
 
 
 def fastest(curves: Sequence[Curve], F: float) -> Fastest:
@@ -57,7 +59,7 @@ def fastest(curves: Sequence[Curve], F: float) -> Fastest:
     # Equal parts for all clients of a job, and for all jobs.
     ceiling = _ceiling(curves, F, floor)
     alone = np.concatenate([curve.alone for curve in helped])
-    jumps = np.sort(alone[(alone > floor) & (alone < ceiling)])
+    jumps = jumps_between(alone, floor, ceiling)
 
     def demand(T: float) -> tuple[float, float]:
         at, below = 0.0, 0.0

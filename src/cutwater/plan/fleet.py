@@ -239,11 +239,7 @@ class Fleet(Sequence[Client]):
         sets: dict[str, Any] = {
             name: {k: getattr(row, name) for k, row in enumerate(rows) if getattr(row, name)} for name in FEW
         }
-        columns: dict[str, Any] = {
-            f.name: [getattr(row, f.name) for row in rows]
-            for f in fields(Client)
-            if f.name not in _NOT_COLUMNS
-        }
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in _COLUMNS}
         return cls.from_columns(names=[row.name for row in rows], **columns, **sets)
 
     @classmethod
@@ -301,7 +297,7 @@ class Fleet(Sequence[Client]):
 
     def some(self, clients: Ints) -> "Fleet":
         """Some of the clients, by their places."""
-        columns = {f.name: getattr(self, f.name)[clients] for f in fields(self) if f.name not in _NOT_COLUMNS}
+        columns = {name: getattr(self, name)[clients] for name in _COLUMNS}
         places = clients.tolist()
         first = isinstance(self.names, Numbered) and places == list(range(len(places)))
         names = Numbered(len(places)) if first else [self.names[k] for k in places]
@@ -325,9 +321,7 @@ class Fleet(Sequence[Client]):
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         k = range(len(self))[index]
-        row: dict[str, Any] = {
-            f.name: getattr(self, f.name)[k].item() for f in fields(self) if f.name not in _NOT_COLUMNS
-        }
+        row: dict[str, Any] = {name: getattr(self, name)[k].item() for name in _COLUMNS}
         for optional in ("epochs", "steps", "batch_size"):
             row[optional] = row[optional] or None
         sets = {name: getattr(self, name).get(k, frozenset()) for name in SETS}
@@ -338,9 +332,8 @@ SETS = ("forbidden", "codecs", "schedules")
 """What few clients have, and those that have it a set of."""
 FEW = (*SETS, "labels")
 """What few clients have."""
-_NOT_COLUMNS = ("name", "names", *FEW)
 _COLUMNS = {
-    each.name: each for each in schema_of(Client) if not each.only_read and each.name not in _NOT_COLUMNS
+    each.name: each for each in schema_of(Client) if not each.only_read and each.name not in ("name", *FEW)
 }
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutwater.base.arrays import Floats
 from cutwater.plan.curve import Curve
+from cutwater.plan.root import jumps_between
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Cell:
         high = float(n1.sum())
         if not (np.isfinite(high) and np.isfinite(falls)):
             return cls(start, end, ((low + rises, start, False), last))
-        first = (high, start, not _jumps(curve, start, end).size)
+        first = (high, start, not jumps_between(curve.alone, start, end).size)
         if falls <= rises:
             return cls(start, end, (first, last))
         # Where both tangents meet, as a part of the way from the start.
@@ -80,14 +80,9 @@ class Cell:
 
     def split(self, curve: Curve) -> tuple["Cell", "Cell"]:
         """Two cells in place of this one: at the jump in the middle, if there are any."""
-        jumps = _jumps(curve, self.start, self.end)
+        jumps = jumps_between(curve.alone, self.start, self.end)
         middle = float(jumps[jumps.size // 2]) if jumps.size else 0.5 * (self.start + self.end)
         return Cell.of(curve, self.start, middle), Cell.of(curve, middle, self.end)
-
-
-def _jumps(curve: Curve, start: float, end: float) -> Floats:
-    alone = curve.alone
-    return np.sort(alone[(alone > start) & (alone < end)])
 
 
 def lower_hull(corners: Iterable[Corner]) -> list[Corner]:

@@ -23,12 +23,13 @@ from typing import Any, Literal, get_args
 
 from cutwater.base.errors import PlanError, suggest
 from cutwater.base.jsonfile import document
-from cutwater.base.kinds import quote
+from cutwater.base.kinds import Number, quote
 from cutwater.base.speech import by_file
 from cutwater.plan.curve import Curve
 from cutwater.plan.exact import ROUNDING, exact
 from cutwater.plan.fastest_jobs import share_out
 from cutwater.plan.problem import Problem, Server
+from cutwater.plan.root import AT_OPTIMUM
 from cutwater.plan.sum_of_jobs import smallest_sum
 from cutwater.plan.value import Plan
 
@@ -36,6 +37,7 @@ FORMAT = "cutwater.jobs"
 VERSION = 1
 MORE = 0.01
 """Of the server: how much more a job is asked about to have."""
+WEIGHT = Number(above=0)
 _NOTHING = 1e-9
 """Of a round: what two plans may differ by rounding alone."""
 
@@ -60,11 +62,8 @@ class Job:
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
             raise PlanError(f"a job's name is {quote(self.name)}, but must be text")
-        number = isinstance(self.weight, int | float) and not isinstance(self.weight, bool)
-        if not (number and math.isfinite(self.weight) and self.weight > 0):
-            raise PlanError(
-                f"the weight of job {self.name!r} is {quote(self.weight)}, but must be a number above 0"
-            )
+        weight = WEIGHT.check(self.weight, f"the weight of job {self.name!r}", PlanError)
+        object.__setattr__(self, "weight", weight)
 
 
 @dataclass(frozen=True)
@@ -109,10 +108,24 @@ class JobPlan:
         """-dT_j/dF_j: the derivative of its round, in seconds for each FLOPS, while cuts stay as they are."""
         return self.plan.marginal[0]
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What a table and a document tell of it in numbers, by name."""
+        return {
+            "name": self.name,
+            "weight": self.job.weight,
+            "part": self.part,
+            "latency": self.latency,
+            "alone": self.alone,
+            "slowdown": self.slowdown,
+            "marginal_seconds_per_flops": self.marginal,
+            "saved_by_more": self.saved,
+        }
+
     @cached_property
     def saved(self) -> float:
         """Seconds off its round if it alone had :data:`MORE` of the server on top, planned anew."""
-        more = self.job.problem.replace(server=Server(self.part + MORE * self.server))
+        more = self.job.problem.at_compute(self.part + MORE * self.server)
         less = self.latency - exact(more, leftover="none").latency
         return less if less > _NOTHING * self.latency else 0.0
 
@@ -152,7 +165,7 @@ class JobsPlan:
         """What is made small, how near to the optimum it is, and whom more of the server would help most."""
         found = f"{_TAKES[self.objective]} is {self.value:.6g}"
         found = found[0].upper() + found[1:] + ("" if self.objective == "slowdown" else " s")
-        if self.gap <= 1e-9:
+        if self.gap <= AT_OPTIMUM:
             return f"{found}: no plan has a smaller one."
         return f"{found}; the optimum is between {self.lower_bound:.6g} and this (a gap of {self.gap:.2g})."
 
@@ -163,7 +176,7 @@ class JobsPlan:
             "value": self.value,
             "lower_bound": self.lower_bound,
             "server_compute": self.server_compute,
-            "jobs": [_job_to_json(job) for job in self.jobs],
+            "jobs": [job.figures | {"plan": job.plan.to_json()} for job in self.jobs],
         }
         return document(FORMAT, VERSION, body)
 
@@ -175,31 +188,30 @@ def plan_jobs(jobs: Iterable[Job], server: Server, objective: str = "slowdown") 
     undisturbed = [exact(job.problem, leftover="none") for job in all_]
     weights = [job.weight for job in all_]
     if objective == "sum":
-        summed = smallest_sum([Curve.of(job.problem, F) for job in all_], weights, F)
-        parts, lower = summed.parts, summed.lower
+        found = smallest_sum([Curve.of(job.problem, F) for job in all_], weights, F)
     else:
         scales = weights
         if objective == "slowdown":
             scales = [w / (plan.latency or 1.0) for w, plan in zip(weights, undisturbed, strict=True)]
         curves = [Curve.of(job.problem, F, scale) for job, scale in zip(all_, scales, strict=True)]
         found = share_out(curves, F)
-        parts, lower = found.parts, found.lower
     plans = tuple(
-        JobPlan(job, exact(job.problem.replace(server=Server(part))), whole, F)
-        for job, part, whole in zip(all_, _within(parts, F), undisturbed, strict=True)
+        JobPlan(job, exact(job.problem.at_compute(part)), whole, F)
+        for job, part, whole in zip(all_, _within(found.parts, F), undisturbed, strict=True)
     )
-    bound = min(lower * (1 - ROUNDING), _value(objective, plans))
-    return JobsPlan(_known(objective), F, plans, bound)
+    bound = min(found.lower * (1 - ROUNDING), _value(objective, plans))
+    return JobsPlan(known_objective(objective), F, plans, bound)
 
 
-def _known(objective: str) -> Objective:
+def known_objective(objective: str) -> Objective:
+    """The objective, if there is one of this name."""
     if objective not in OBJECTIVES:
         raise PlanError(f"there is no objective {objective!r}: {suggest(objective, OBJECTIVES)}")
     return objective  # type: ignore[return-value]
 
 
 def _checked(jobs: Iterable[Job], server: Server, objective: str) -> list[Job]:
-    _known(objective)
+    known_objective(objective)
     all_ = [replace(job, problem=job.problem.replace(server=server)) for job in jobs]
     if not all_:
         raise PlanError("there are no jobs, but a server is shared out to at least one")
@@ -227,17 +239,3 @@ def _value(objective: str, jobs: Sequence[JobPlan]) -> float:
         return math.fsum(job.job.weight * job.latency for job in jobs)
     slowed = objective == "slowdown"
     return max(job.job.weight * (job.slowdown if slowed else job.latency) for job in jobs)
-
-
-def _job_to_json(job: JobPlan) -> dict[str, Any]:
-    return {
-        "name": job.name,
-        "weight": job.job.weight,
-        "part": job.part,
-        "latency": job.latency,
-        "alone": job.alone,
-        "slowdown": job.slowdown,
-        "marginal_seconds_per_flops": job.marginal,
-        "saved_by_more": job.saved,
-        "plan": job.plan.to_json(),
-    }

@@ -16,6 +16,8 @@ from cutwater.base.compiled import compiled
 
 PLAIN = 5
 """Rows of a cell in turn that has neither fixed weights nor heads."""
+_IN_TURN = 9
+"""Weights of a client whose steps all go in turn; there are more where some overlap."""
 _DOUBT = 1e-9
 """By how much, relatively, a sum must be clear of the server's compute to decide without adding up anew."""
 _SAME = 1e-12
@@ -489,7 +491,7 @@ def _with_link(weight: Floats, up: float, down: float, more: float, found: Float
         found[i] *= by_up
     for i in (3, 5, 7):
         found[i] *= by_down
-    if found.shape[0] > 9:
+    if found.shape[0] > _IN_TURN:
         for i in (10, 11, 17):
             found[i] *= by_up
         for i in (12, 14):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutwater.plan.optimum import MOST_SHARED, Field, noise, optimum
-from cutwater.plan.problem import Problem, Server
+from cutwater.plan.problem import Problem
 from cutwater.plan.size import LIMITLESS, smallest_server
 
 WORTH = 0.9
@@ -30,7 +30,7 @@ class Knee:
 def server_curve(problem: Problem, computes: Sequence[float]) -> list[float]:
     """The best round latency for each server."""
     if problem.band.shared:
-        return [optimum(problem.replace(server=Server(compute))) for compute in computes]
+        return [optimum(problem.at_compute(compute)) for compute in computes]
     field = Field.plain(problem)
     return [field.optimum(compute) for compute in computes]
 
@@ -55,7 +55,6 @@ def knee(problem: Problem, least: float | None = None, most: float = LIMITLESS) 
     return Knee(found.compute, latency, without, floor, found.at_least)
 
 
-def with_knee(problem: Problem) -> dict[str, dict[str, float] | None]:
-    """The key that tells of the knee in a plan's JSON."""
-    found = knee(problem)
+def with_knee(found: Knee | None) -> dict[str, dict[str, float] | None]:
+    """The key that tells of a knee, or that there is none, in JSON."""
     return {"knee": None if found is None else vars(found)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
-from cutwater.plan.again import Again, Rest, columns, plan_again
+from cutwater.plan.again import Again, Rest, columns, needs, plan_again
 from cutwater.plan.latency import server_work, session_phases
 from cutwater.plan.root import smallest_feasible
 from cutwater.plan.value import Plan
@@ -107,7 +107,7 @@ def ways(plan: Plan, cuts: Mapping[str, Collection[int]]) -> dict[str, Ways]:
     if plan.rates is not None:
         return found
     in_turn = ~problem.wire_costs.overlapped[plan.wires] & (plan.second_cuts == 0)
-    for k in np.flatnonzero((plan.cuts < plan.layers) & in_turn).tolist():
+    for k in np.flatnonzero(plan.split & in_turn).tolist():
         allowed = problem.allowed.cells[problem.allowed.of[k], plan.wires[k]]
         may = {int(cut) for cut in cuts.get(plan.names[k], ()) if allowed[cut - 1]}
         if may - {int(plan.cuts[k])}:
@@ -152,11 +152,11 @@ def plan_cuts(choices: Sequence[Sequence[Rest]], compute: float) -> tuple[Again,
     end = soonest(choices, compute)
     if end > (1 - WORTH) * stay.seconds:
         return stay, [0] * len(choices)
-    needs = _Table(choices).needs((1 + _SLACK) * end)
-    chosen = [int(np.argmin(each)) for each in needs]
-    least = [float(each.min()) for each in needs]
+    needed = _Table(choices).needs((1 + _SLACK) * end)
+    chosen = [int(np.argmin(each)) for each in needed]
+    least = [float(each.min()) for each in needed]
     spare = compute - sum(least)
-    more = [float(each[0]) - mine for each, mine in zip(needs, least, strict=True)]
+    more = [float(each[0]) - mine for each, mine in zip(needed, least, strict=True)]
     for k in sorted(range(len(choices)), key=lambda k: more[k]):
         if more[k] <= spare:
             chosen[k], spare = 0, spare - more[k]
@@ -173,18 +173,11 @@ class _Table:
         self._starts = np.cumsum([0, *(len(some) for some in choices)])
         self.jumps: Floats = np.unique(self._away[self._work == 0])
 
-    def _rows(self, T: float) -> Floats:
-        left = T - self._away
-        idle = np.where((self._work > 0) | (left < 0), np.inf, 0.0)
-        with np.errstate(over="ignore"):  # as in plan_again
-            each = np.divide(self._work, left, out=idle, where=left > 0)
-        found: Floats = each.max(axis=1)
-        return found
-
     def needs(self, T: float) -> list[Floats]:
         """The share that every choice needs by T, of each session."""
-        return np.split(self._rows(T), self._starts[1:-1])
+        return np.split(needs(self._away, self._work, T), self._starts[1:-1])
 
     def demand(self, T: float) -> float:
         """What all need who have chosen best."""
-        return float(np.minimum.reduceat(self._rows(T), self._starts[:-1]).sum())
+        rows = needs(self._away, self._work, T)
+        return float(np.minimum.reduceat(rows, self._starts[:-1]).sum())

@@ -17,7 +17,7 @@ import numpy as np
 from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.plan import kernel
 from cutwater.plan.fleet import Fleet
-from cutwater.plan.optimum import WORTH, Field, needs
+from cutwater.plan.optimum import WORTH, Field
 from cutwater.plan.root import TOLERANCE, smallest_feasible
 from cutwater.plan.tables import ClientTables
 
@@ -57,11 +57,11 @@ class Near:
         last = np.flatnonzero(field.alone >= latency)
         waited_for = problem.fleet.some(last)
         changed = [Field.plain(problem.replace(clients=change(waited_for))) for change in variants]
-        tables = [each.slowest(len(last)).table for each in changed]
+        tables = [each.everyone for each in changed]
         return cls(
             problem.server.compute,
             latency,
-            field.slowest(len(problem)).table,
+            field.everyone,
             ClientTables(
                 tables[0].by_cut,
                 *(
@@ -155,7 +155,7 @@ class _Passes:
     def _excess(self, T: float, rows: Ints) -> Floats:
         """What the clients would need beyond the server's compute to be done by T, with each change."""
         near = self._near
-        now, then = needs(near.table, T), needs(near.changed.take(rows), T)
+        now, then = near.table.needs(T), near.changed.take(rows).needs(T)
         never = ~np.isfinite(now)
         now[never] = 0.0
         total, most = float(now.sum()), int(now.argmax())
@@ -227,7 +227,7 @@ class _Others:
 
         def demand(T: float) -> tuple[float, float]:
             straight = kernel.demand_on_lines(T, self._high, work, alone, slope, level)
-            bent, changed = _demand(rest, T), _demand(own, T)
+            bent, changed = rest.demand(T), own.demand(T)
             return straight[0] + bent[0] + changed[0], straight[1] + bent[1] + changed[1]
 
         return demand
@@ -241,10 +241,3 @@ def _without(alone: Floats, clients: Ints, client: int) -> Floats:
     alone = alone.copy()
     alone[place] = -np.inf
     return alone
-
-
-def _demand(table: ClientTables, T: float) -> tuple[float, float]:
-    cells = table.by_cut
-    inner = (cells.scaled, cells.rows, cells.turns, table.seen)
-    at, below = kernel.demand(T, table.pattern, table.weights, table.alone, *inner)
-    return float(at), float(below)

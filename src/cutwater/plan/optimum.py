@@ -10,9 +10,8 @@ import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
-from cutwater.plan import kernel
 from cutwater.plan.problem import Problem
-from cutwater.plan.root import Bracket, smallest_feasible
+from cutwater.plan.root import Bracket, jumps_between, smallest_feasible
 from cutwater.plan.shared_links import CLOSE, share_links
 from cutwater.plan.tables import ClientTables, CutTables, undominated, without_server
 
@@ -26,7 +25,7 @@ WORTH = 1e-9
 
 def optimum(problem: Problem) -> float:
     """The smallest round latency of all plans; where links are shared, that under the rates planned."""
-    return interval(problem)[1] if problem.band.shared else _of_own_links(problem)
+    return interval(problem)[1]
 
 
 def interval(problem: Problem) -> tuple[float, float]:
@@ -90,6 +89,11 @@ class Field:
         """The smallest round latency of all plans with a server of so much compute."""
         return solve(self.needy(F).table, F).latency
 
+    @property
+    def everyone(self) -> ClientTables:
+        """All clients, laid out."""
+        return self.slowest(len(self.alone)).table
+
     def slowest(self, count: int) -> SlowestClients:
         """So many clients with the largest T̃."""
         if count >= len(self.alone):
@@ -132,11 +136,7 @@ def solve(table: ClientTables, F: float) -> Optimum:
     if F == 0:
         slowest = float(alone.max())
         return Optimum(slowest, slowest, None, np.full_like(alone, np.inf))
-    least = np.empty_like(alone)
-    cells, equal = table.by_cut, F / len(alone)
-    ceiling = kernel.extremes(
-        table.pattern, table.weights, alone, cells.rows, cells.turns, equal, least, table.seen
-    )
+    ceiling, least = table.extremes(F / len(alone))
     helped = alone > least
     slowest = float(alone.max(where=~helped, initial=0.0))
     if not helped.any():
@@ -146,18 +146,9 @@ def solve(table: ClientTables, F: float) -> Optimum:
     return Optimum(max(slowest, shared.high), max(slowest, shared.low), shared, least)
 
 
-def needs(table: ClientTables, T: float) -> Floats:
-    """need_k(T) of every client."""
-    found, cells = np.empty(len(table.alone)), table.by_cut
-    inner = (cells.scaled, cells.rows, cells.turns, table.seen, found)
-    kernel.needs(T, np.nextafter(T, np.inf), table.pattern, table.weights, table.alone, *inner)
-    return found
-
-
 def search(table: ClientTables, F: float, floor: float, ceiling: float) -> Bracket:
     """The smallest T between two that these clients can all be done by."""
-    alone = table.alone
-    jumps = np.sort(alone[(alone > floor) & (alone < ceiling)])
+    jumps = jumps_between(table.alone, floor, ceiling)
     return smallest_feasible(_Demand(table, F, floor), F, floor, ceiling, jumps)
 
 
@@ -169,13 +160,10 @@ class _Demand:
         self._only_above(floor)
 
     def __call__(self, T: float) -> tuple[float, float]:
-        table, cells = self._table, self._table.by_cut
-        at, below = kernel.demand(
-            T, table.pattern, table.weights, table.alone, cells.scaled, cells.rows, cells.turns, table.seen
-        )
+        at, below = self._table.demand(T)
         if at > self._F:
             self._only_above(T)
-        return float(at), float(below)
+        return at, below
 
     def _only_above(self, T: float) -> None:
         """T is infeasible, so the search goes on above it, where clients with a smaller T̃ need nothing."""

@@ -78,7 +78,16 @@ def shown_cuts(cut: int, second_cut: int = 0) -> str:
     >>> shown_cuts(3), shown_cuts(2, 5)
     ('cut 3', 'cuts 2-5')
     """
-    return f"cuts {cut}-{second_cut}" if second_cut else f"cut {cut}"
+    return f"cut{'s' * (second_cut > 0)} {cut_text(cut, second_cut)}"
+
+
+def cut_text(cut: int, second_cut: int = 0) -> str:
+    """The same where the word is said already, as above a column.
+
+    >>> cut_text(3), cut_text(2, 5)
+    ('3', '2-5')
+    """
+    return f"{cut}-{second_cut}" if second_cut else str(cut)
 
 
 def on_client(so_far: Floats, places: Places) -> Floats:

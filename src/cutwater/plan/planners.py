@@ -6,9 +6,10 @@ command line, as an entry point in the group ``cutwater.planners``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from importlib.metadata import entry_points
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
 from inspect import Parameter, signature
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from cutwater.plan.baselines import fedavg, greedy, random, splitfed, splitfed_b
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.problem import Problem
+from cutwater.plan.root import AT_OPTIMUM
 from cutwater.plan.shared_links import fair_rates
 from cutwater.plan.value import Plan
 
@@ -37,8 +39,6 @@ _PLANNERS: dict[str, Planner] = {
     "exhaustive": exhaustive,
 }
 _GROUP = "cutwater.planners"
-_AT_OPTIMUM = 1e-9
-"""A plan so near the lower bound is optimal: the bound itself is no nearer to the optimum."""
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -68,11 +68,23 @@ def planner(name: str | Planner) -> Planner:
     if ":" in name:
         return find(name, "planner", PlanError)
     for point in entry_points(group=_GROUP, name=name):
-        found: Planner = point.load()
-        return found
+        return _installed(point)
     raise PlanError(
         f"there is no planner {name!r}: {suggest(name, planners())}; your own is package.module:function"
     )
+
+
+def _installed(point: EntryPoint) -> Planner:
+    try:
+        found: Planner = point.load()
+    except Exception as error:  # whatever an installed package does when it is imported
+        raise PlanError(
+            f"planner {point.name!r} can't be imported ({told(error)}): mend the package that brings it as "
+            f"{point.value}, or use another planner"
+        ) from error
+    if not callable(found):
+        raise PlanError(f"planner {point.name!r} is {found!r}, but must be a function of a Problem")
+    return found
 
 
 def called(planner: str | Planner) -> str:
@@ -135,9 +147,10 @@ def _planned(chosen: Planner, name: str | Planner, problem: Problem, options: Ma
 
 def _with_ignored(problem: Problem, plan: Plan) -> str:
     """How a planner ended, and that it looked at no other wire than each client's first, where it did not."""
-    split = plan.cuts < plan.layers
-    first = problem.allowed.first[problem.allowed.of]
-    if len(problem.options) == 1 or not split.any() or (plan.wires != first)[split].any():
+    split = plan.split
+    if len(problem.options) == 1 or not split.any():
+        return plan.outcome
+    if (plan.wires != problem.allowed.first_wires)[split].any():
         return plan.outcome
     used = [problem.options[place] for place in np.unique(plan.wires[split])]
     ways = "; ".join(f"steps {wire.schedule}, {wire.up} up, {wire.down} down" for wire in used)
@@ -151,7 +164,13 @@ def planner_for(name: str | Planner, options: Mapping[str, Any]) -> Planner:
     Its first parameter is the problem and no option.
     """
     chosen = planner(name)
-    parameters = list(signature(chosen).parameters.values())
+    try:
+        parameters = list(signature(chosen).parameters.values())
+    except (TypeError, ValueError) as error:  # as of some that are written in C
+        raise PlanError(
+            f"planner {called(name)!r} does not tell what it takes ({told(error)}): write a function of a "
+            "Problem around it"
+        ) from error
     if not parameters:
         raise PlanError(f"planner {called(name)!r} takes nothing, but must be a function of a Problem")
     first, *rest = parameters
@@ -165,13 +184,42 @@ def planner_for(name: str | Planner, options: Mapping[str, Any]) -> Planner:
     return chosen
 
 
-def standing(name: str, latency: float | None, gap: float | None) -> tuple[bool, float, bool]:
+@dataclass(frozen=True)
+class PlannerResult:
+    """What one planner made of a problem."""
+
+    planner: str
+    latency: float | None = None
+    gap: float | None = None
+    """Above the optimum, as a fraction; None above an optimum of no time at all."""
+    planning_seconds: float | None = None
+    sharing: int | None = None
+    """Clients with a share of the server."""
+    outcome: str = ""
+    error: str | None = None
+    """Why there is no plan."""
+
+
+def judged(problem: Problem, name: str, bound: float, clock: Callable[[], float]) -> PlannerResult:
+    """One of several planners side by side, beside the lower bound of all; only the planner is timed."""
+    began = clock()
+    try:
+        plan = run(problem, name)
+    except PlanError as error:
+        return PlannerResult(name, error=str(error))
+    seconds = clock() - began
+    plan = certify(problem, plan, bound)
+    gap = plan.gap if isfinite(plan.gap) else None
+    return PlannerResult(name, plan.latency, gap, seconds, plan.sharing, plan.outcome)
+
+
+def standing(result: PlannerResult) -> tuple[bool, float, bool]:
     """What planners side by side are sorted by: the fastest round first, those without a plan last.
 
     Of those at the optimum ``exact`` comes first, though another may be rounded to an ulp below it.
     """
-    at_optimum = gap is not None and gap <= _AT_OPTIMUM
-    return latency is None, 0.0 if at_optimum else latency or 0.0, name != "exact"
+    at_optimum = result.gap is not None and result.gap <= AT_OPTIMUM
+    return result.latency is None, 0.0 if at_optimum else result.latency or 0.0, result.planner != "exact"
 
 
 def certify(problem: Problem, plan: Plan, bound: float | None = None) -> Plan:

@@ -198,6 +198,10 @@ class Problem:
         """The same with shared links shared out: everybody has a link of its own, of these rates."""
         return replace(self, clients=self.fleet.replace(up=up, down=down), band=Band())
 
+    def at_compute(self, compute: float) -> "Problem":
+        """The same with so much of the server's compute, and all of its memory."""
+        return replace(self, server=replace(self.server, compute=compute))
+
     def replace(self, **changes: Any) -> "Problem":
         """The same problem with some parts changed."""
         return replace(self, **changes)

@@ -12,6 +12,8 @@ Demand = Callable[[float], tuple[float, float]]
 
 TOLERANCE = 1e-12
 """The bracket's final width, relative to T."""
+AT_OPTIMUM = 1e-9
+"""A plan so near the lower bound, relatively, is optimal: the bound itself is no nearer to the optimum."""
 FEW = 32
 """With at most so many jumps in the bracket, step from jump to jump; between more, demand looks smooth."""
 
@@ -56,6 +58,11 @@ class _Search:
             return np.nan
         z = z2 + (self.supply - d2) * (z2 - z1) / (d2 - d1)
         return self.pole + 1 / z if z > 0 else np.nan
+
+
+def jumps_between(alone: Floats, low: float, high: float) -> Floats:
+    """The T̃ between two times, in order: where a client stops needing a share."""
+    return np.sort(alone[(alone > low) & (alone < high)])
 
 
 def smallest_feasible(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cutwater.base.arrays import Bools, Floats
+from cutwater.base.arrays import Floats
 from cutwater.plan.allowed import held_by_layers
 from cutwater.plan.problem import Problem
 from cutwater.profile.values import Profile
@@ -41,8 +41,7 @@ def session_bits(problem: Problem, plan: "Plan") -> Floats:
     down = crossing.gradient[wire, row] * rows + crossing.gradient_message[wire, row]
     decoded = crossing.coded[wire] * problem.profile.column("smashed_bits")[plan.cuts - 1] * rows
     held = half_bits(problem.profile, plan.cuts, plan.second_cuts, rows) + window * (up + down + decoded)
-    split: Bools = plan.cuts < plan.layers
-    return np.where(split, held, 0.0)
+    return np.where(plan.split, held, 0.0)
 
 
 def refused(problem: Problem, plan: "Plan") -> list[str]:

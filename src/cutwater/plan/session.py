@@ -11,7 +11,7 @@ from cutwater.base.arrays import Bools, Ints
 from cutwater.base.errors import CutwaterError, PlanError
 from cutwater.base.kinds import Choice, JsonSchema, Many, Whole
 from cutwater.base.schema import Told, check, described
-from cutwater.codec.registry import CODECS, find_codec
+from cutwater.codec.registry import CODECS, lossy_among
 from cutwater.plan.fleet import LABELS, MOST, SCHEDULES, Client
 
 PRECISIONS = ("bf16",)
@@ -112,10 +112,7 @@ class OneOrMany(Many):
         return f"{self.each.written}, or a list of them"
 
     def _take(self, value: Any) -> Any:
-        taken = super()._take([value] if isinstance(value, str) else value)
-        if not taken:
-            raise ValueError(value)
-        return taken
+        return super()._take([value] if isinstance(value, str) else value)
 
 
 _CODECS = OneOrMany(Choice(CODECS, own=True))
@@ -147,8 +144,7 @@ class Wires:
     @property
     def lossy(self) -> tuple[str, ...]:
         """The codecs among these that change what is learned."""
-        names = dict.fromkeys((*self.up, *self.down))
-        return tuple(name for name in names if not find_codec(name).lossless)
+        return lossy_among((*self.up, *self.down))
 
     @classmethod
     def both_ways(cls, codec: str) -> "Wires":

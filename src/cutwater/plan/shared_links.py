@@ -103,7 +103,7 @@ class _Options:
             # A part waits for a round trip, and with a tail for two; the whole model for none.
             trips = 0 if place == layers else 1 + (place > layers)
             seconds = problem.costs.client[place - 1] * problem.work / fleet.compute
-            able = np.take(allowed.cells[:, wire, place - 1], allowed.of)
+            able = allowed.by(wire, place)
             fixed[:, o] = np.where(able, seconds + trips * problem.steps.parts * fleet.rtt, np.inf)
             work[:, o, 0] = server_work(problem, place)
             work[:, o, 1], work[:, o, 2] = session_bits(problem, place, wires=wire)

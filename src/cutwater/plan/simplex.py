@@ -9,7 +9,7 @@ _SMALL = 1e-13
 
 
 class Simplex:
-    """The part of {π ≥ 0, Σ π = 1} in two or three dimensions that no cut has taken away."""
+    """The part of {π ≥ 0, Σ π = 1} in one to three dimensions that no cut has taken away."""
 
     def __init__(self, size: int) -> None:
         self._corners: Floats = np.eye(size)

@@ -26,9 +26,9 @@ from cutwater.plan import kernel
 from cutwater.plan.busy import Busy
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.latency import latency, session_phases
-from cutwater.plan.optimum import Field, interval, needs, refuse_shared
+from cutwater.plan.optimum import Field, interval, refuse_shared
 from cutwater.plan.prices import Prices
-from cutwater.plan.problem import Band, Problem, Server
+from cutwater.plan.problem import Band, Problem
 
 ROUNDING = 1e-11
 """What is added to a server, relatively, so that rounding does not leave the round a trifle late."""
@@ -69,11 +69,38 @@ def smallest_server(problem: Problem, seconds: float) -> Size:
     return Size(seconds, compute, compute, nothing, None)
 
 
+@dataclass(frozen=True)
+class Needed:
+    """What a round of so many seconds takes, by the server alone and by server and links together."""
+
+    server: Size | None
+    """The smallest server; None if none is enough."""
+    infeasible: str | None
+    """Why none is."""
+    mix: Size | None
+    """The cheapest mix of server and links; None without prices of both, and where links are shared."""
+
+
+def needed(problem: Problem, seconds: float, prices: Prices) -> Needed:
+    """The smallest server, or why none is enough, and where links can be bought the cheapest mix.
+
+    Where there is no mix either, what is wrong with the server is raised.
+    """
+    priced = prices.compute is not None and prices.link is not None and not problem.band.shared
+    mix = cheapest(problem, seconds, prices) if priced else None
+    try:
+        return Needed(smallest_server(problem, seconds), None, mix)
+    except PlanError as error:
+        if mix is None:
+            raise
+        return Needed(None, str(error), mix)
+
+
 def _with_shared_links(problem: Problem, seconds: float) -> tuple[float, float]:
     """A server with which a round takes at most so long, and the least that any such server has."""
 
     def look(compute: float) -> tuple[float, float]:
-        return interval(problem.replace(server=Server(compute)))
+        return interval(problem.at_compute(compute))
 
     # With a link of their own for everybody, clients need no more of the server.
     least = needed_server(Field.plain(problem.replace(band=Band())), seconds)
@@ -122,7 +149,7 @@ def _enough(latency: Callable[[float], float], seconds: float, least: float) -> 
 
 def needed_server(field: Field, seconds: float) -> float:
     """FLOPS of the smallest server with which a round takes at most so long."""
-    shares = needs(field.slowest(len(field.problem)).table, seconds)
+    shares = field.everyone.needs(seconds)
     total = float(shares.sum()) * (1 + ROUNDING)
     if not np.isfinite(total):
         raise PlanError(_floor(field, seconds))
@@ -131,11 +158,8 @@ def needed_server(field: Field, seconds: float) -> float:
 
 def _floor(field: Field, seconds: float) -> str:
     """Why no server makes the round so short: who would be last, and what it waits for."""
-    problem, table = field.problem, field.slowest(len(field.problem)).table
-    least, seen, cells = np.empty(len(problem)), table.seen, table.by_cut
-    inner = (cells.rows, cells.turns, 1.0, least, seen)
-    kernel.extremes(table.pattern, table.weights, table.alone, *inner)
-    best = np.minimum(least, table.alone)
+    problem, table = field.problem, field.everyone
+    best = np.minimum(table.extremes(1.0)[1], table.alone)
     k = int(best.argmax())
     name, waits = problem.fleet.names[k], _waits_for(problem, k)
     late = int(np.count_nonzero(best > seconds))
@@ -184,11 +208,10 @@ def _cheapest(
     more = np.full(len(problem), np.inf)
     for cut in np.flatnonzero(problem.costs.server == 0) + 1:
         for wire in range(len(problem.options)) if cut != problem.layers else (0,):
-            able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
+            able = problem.allowed.by(wire, int(cut))
             more = np.where(able, np.minimum(more, _without_server(problem, seconds, int(cut), wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
-    field, fleet = Field.plain(problem), problem.fleet
-    table = field.slowest(len(problem)).table
+    table, fleet = Field.plain(problem).everyone, problem.fleet
     inner = (table.by_cut.rows, table.by_cut.turns, share, more, cost)
     kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, table.pattern, table.weights, *inner)
     return share, more, cost

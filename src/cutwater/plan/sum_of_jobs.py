@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 
 from cutwater.plan.curve import Curve
-from cutwater.plan.fastest_jobs import fastest, share_out
+from cutwater.plan.fastest_jobs import Budgets, fastest, share_out
 from cutwater.plan.hull import Cell, Corner, lower_hull
 
 CLOSE = 1e-6
@@ -33,15 +33,6 @@ Node = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Summed:
-    """What each job gets, the sum of weighted round times, and what no allocation is below."""
-
-    parts: tuple[float, ...]
-    value: float
-    lower: float
-
-
-@dataclass(frozen=True)
 class _Relaxed:
     """The best mixture of corners: a bound, and what it rests on."""
 
@@ -51,7 +42,7 @@ class _Relaxed:
     """Of each job: the corner that it is at, or the later and the earlier one that it lies between."""
 
 
-def smallest_sum(curves: Sequence[Curve], weights: Sequence[float], F: float) -> Summed:
+def smallest_sum(curves: Sequence[Curve], weights: Sequence[float], F: float) -> Budgets:
     """How to share a server out so that the sum of weighted round times is smallest, and the interval."""
     return _Search(curves, weights, F).run()
 
@@ -68,7 +59,7 @@ class _Search:
         self._ended = float("inf")
         """The smallest bound of a node that can't be looked into any further."""
 
-    def run(self) -> Summed:
+    def run(self) -> Budgets:
         """Go on with the node that has the smallest bound until that is close to the best plan."""
         number = count()
         root = self._root()
@@ -78,7 +69,7 @@ class _Search:
             for better, part in self._look_into(bound, node):
                 heapq.heappush(heap, (better, next(number), part))
         lower = min([self._value, self._ended, *(bound for bound, *_ in heap[:1])])
-        return Summed(self._parts, self._value, lower)
+        return Budgets(self._parts, self._value, lower)
 
     def _root(self) -> Node:
         """No job is sooner than with the whole server, nor later than without it or the best sum allows."""

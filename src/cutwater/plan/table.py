@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document, write_atomically
-from cutwater.codec.words import any_lossy
 from cutwater.plan.busy import NOTHING, RESOURCES, Busy
 from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.plan.value import FORMAT, VERSION, Plan
@@ -36,8 +35,7 @@ Column = NDArray[Any] | Sequence[str]
 
 def columns(plan: Plan) -> dict[str, Column]:
     """What a plan says of its clients: FLOPS, seconds and bytes, plain numbers."""
-    split, told = plan.cuts < plan.layers, plan.details
-    lossy = np.array([any_lossy(wire.up, wire.down) for wire in plan.options])[plan.wires] & split
+    split, told = plan.split, plan.details
     busy = Busy.of(plan.phases)
     waits = np.where(np.array([*busy]).max(axis=0) > 0, busy.places, len(RESOURCES))
     return {
@@ -47,7 +45,7 @@ def columns(plan: Plan) -> dict[str, Column]:
         "share_flops": plan.shares,
         "mode": np.where(split, "split", "fedavg"),
         **{key: np.where(split, _of_wires(plan, key), "") for key in ("schedule", "up", "down")},
-        "lossy": np.where(lossy, "yes", "no"),
+        "lossy": np.where(plan.may_lose, "yes", "no"),
         **_rates(plan, "_bits_per_second"),
         "bytes_up": told.bytes_up,
         "bytes_down": told.bytes_down,
@@ -97,7 +95,7 @@ def json_pieces(plan: Plan, more: Mapping[str, Any] | None = None) -> Iterator[b
 
 
 def _json_columns(plan: Plan) -> dict[str, Column]:
-    split, told = plan.cuts < plan.layers, plan.details
+    split, told = plan.split, plan.details
     return {
         "name": plan.names,
         "cut": plan.cuts,

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.plan import kernel
 from cutwater.plan.kernel import PLAIN
 from cutwater.plan.latency import latency
 from cutwater.plan.problem import Problem
@@ -29,12 +30,6 @@ from cutwater.plan.problem import Problem
 ROWS: Final = 11
 """bits, client, smashed, gradient, server, fixed, head up, head down, client forward, client backward, and 1
 for the other round trip of a cell with a tail."""
-IN_TURN: Final = 9
-"""Weights: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips."""
-OVERLAPPED: Final = 31
-"""Then for the paths along one station: samples of first parts over f^C and over up, steps/up, samples of
-last parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and of both kinds of
-mini-batches their number and n₁, size, n₂, size of their parts. Then the samples of first and last parts."""
 NOT_SEEN: Final = (-1.0, 0.0, -np.inf)
 """Of a client: the cell that was the best when it was last looked at, an x, what the others took there."""
 
@@ -177,7 +172,13 @@ class ClientTables:
     by_cut: CutTables
     pattern: Ints
     weights: Floats
-    """Clients × IN_TURN, or × OVERLAPPED where cells overlap."""
+    """Of each client: link, on_client, on_up, on_down, N, once, heads_up, heads_down, trips.
+
+    Where cells overlap, then for the paths along one station: samples of first parts over f^C and over up,
+    steps/up, samples of last parts over down and over f^C, steps/down, steps·rtt. Then 1/f^C, 1/up, rtt, and
+    of both kinds of mini-batches their number and n₁, size, n₂, size of their parts. Then the samples of
+    first and last parts.
+    """
     alone: Floats
     """T̃_k: the best latency without any share; infinite if the client can't do without."""
     seen: Floats
@@ -208,6 +209,31 @@ class ClientTables:
     def with_alone(self, alone: Floats) -> "ClientTables":
         """The same clients with other T̃, by which a search marks what it has settled."""
         return ClientTables(self.by_cut, self.pattern, self.weights, alone, self.seen)
+
+    def demand(self, T: float) -> tuple[float, float]:
+        """Σ need_k at T, and just below it; the two differ where T is a jump."""
+        at, below = kernel.demand(T, *self._clients, *self._fit)
+        return float(at), float(below)
+
+    def needs(self, T: float, done: float | None = None) -> Floats:
+        """need_k(T) of every client; with T for ``done``, what they need just below it."""
+        found = np.empty(len(self.alone))
+        kernel.needs(T, np.nextafter(T, np.inf) if done is None else done, *self._clients, *self._fit, found)
+        return found
+
+    def extremes(self, equal: float) -> tuple[float, Floats]:
+        """T of giving every client so large a share, and min over l of a_k(l): below that none helps k."""
+        least, cells = np.empty(len(self.alone)), self.by_cut
+        ceiling = kernel.extremes(*self._clients, cells.rows, cells.turns, equal, least, self.seen)
+        return ceiling, least
+
+    @property
+    def _clients(self) -> tuple[Ints, Floats, Floats]:
+        return self.pattern, self.weights, self.alone
+
+    @property
+    def _fit(self) -> tuple[Floats, Floats, int, Floats]:
+        return self.by_cut.scaled, self.by_cut.rows, self.by_cut.turns, self.seen
 
 
 def _in_turn(problem: Problem, by_cut: CutTables, clients: Ints) -> list[Floats]:
@@ -252,13 +278,13 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
     """
     best = np.full(len(problem), np.inf)
     cuts = np.zeros(len(problem), dtype=np.int64)
-    wires = problem.allowed.first[problem.allowed.of].copy()
+    wires = problem.allowed.first_wires
     free = np.flatnonzero(problem.costs.server == 0)[::-1] + 1
     # The whole model first, then what is nearest to it.
     for cut in free[np.argsort(free > problem.layers, kind="stable")]:
         for wire in range(len(problem.options)) if cut != problem.layers else (0,):
             seconds = latency(problem, cut, 0.0, wires=wire)
-            able = np.take(problem.allowed.cells[:, wire, cut - 1], problem.allowed.of)
+            able = problem.allowed.by(wire, cut)
             better = able & (seconds < best)
             best[better], cuts[better] = seconds[better], cut
             if cut != problem.layers:

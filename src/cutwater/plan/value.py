@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cutwater.base.arrays import Floats, Ints
+from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.base.errors import FileFormatError, PlanError, suggest
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Table, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
-from cutwater.codec.registry import find_codec
+from cutwater.codec.registry import lossy_among
+from cutwater.codec.words import any_lossy
 from cutwater.plan.explain import explain
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details
@@ -96,8 +97,8 @@ DOCUMENT = Schema(
             "knee",
             Table(),
             "of a plan that `cutwater plan` makes: the smallest server (`compute`) that saves 90 % of what "
-            "any could, its round (`latency`), and the rounds `without` a server and with one without "
-            "limits (`floor`)",
+            "any could, its round (`latency`), the rounds `without` a server and with one without limits "
+            "(`floor`), and the compute below which no server saves as much (`at_least`)",
             None,
             told="none",
             may_be_none=True,
@@ -163,9 +164,25 @@ class Plan:
     @cached_property
     def lossy(self) -> tuple[str, ...]:
         """The lossy codecs that its split clients use."""
-        used = [self.options[place] for place in np.unique(self.wires[self.cuts < self.layers])]
-        names = dict.fromkeys(name for wire in used for name in (wire.up, wire.down))
-        return tuple(name for name in names if not find_codec(name).lossless)
+        used = [self.options[place] for place in np.unique(self.wires[self.split])]
+        return lossy_among(name for wire in used for name in (wire.up, wire.down))
+
+    @cached_property
+    def split(self) -> Bools:
+        """Which clients leave layers to the server."""
+        found: Bools = self.cuts < self.layers
+        return found
+
+    @property
+    def may_lose(self) -> Bools:
+        """Which of these have codecs that change what is learned, or may, as users' own are not loaded."""
+        lossy = np.array([any_lossy(wire.up, wire.down) for wire in self.options])
+        return lossy[self.wires] & self.split
+
+    @property
+    def sharing(self) -> int:
+        """How many clients have a share of the server."""
+        return int(np.count_nonzero(self.shares > 0))
 
     @property
     def gap(self) -> float:
@@ -312,7 +329,7 @@ def assemble(
     ``second_cuts`` are those of clients whose labels stay, 0 for the others. ``wires`` are places in
     ``problem.options``; by default each client goes by the first that it can use.
     """
-    count, first = len(problem), problem.allowed.first[problem.allowed.of]
+    count, first = len(problem), problem.allowed.first_wires
     cut_column = np.array(np.broadcast_to(_whole(planner, "cut", cuts), count))
     second_column = np.array(np.broadcast_to(_whole(planner, "second cut", second_cuts), count))
     share_column = np.array(np.broadcast_to(np.asarray(shares, dtype=np.float64), count))

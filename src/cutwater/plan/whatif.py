@@ -8,7 +8,7 @@ somebody asks for (:mod:`cutwater.plan.changes`) are planned anew.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from cutwater.plan.fleet import Fleet
 from cutwater.plan.nearby import Near
 from cutwater.plan.optimum import MOST_SHARED, Field, noise, optimum
 from cutwater.plan.prices import Prices
-from cutwater.plan.problem import Band, Problem, Server
+from cutwater.plan.problem import Band, Problem
 
 Resource = Literal["server compute", "link", "device compute", "uplink", "downlink"]
+Amount = TypeVar("Amount", float, Floats)
+"""Of one thing, or a column of many."""
 
 _OF_CLIENTS: tuple[Resource, ...] = ("link", "device compute")
 """Kinds of changes that there is one of for each client."""
@@ -43,6 +45,10 @@ class Increment:
     def of(self, kind: Resource) -> float:
         """The amount that is added of some kind."""
         return self.compute if kind.endswith("compute") else self.rate
+
+    def raised(self, kind: Resource, had: Amount) -> Amount:
+        """What there is more than ``had`` of some kind, with it."""
+        return had * self.times + self.of(kind)
 
 
 @dataclass(frozen=True)
@@ -171,12 +177,10 @@ def _of_own_links(
     yield _server_change(field, increment, known)
 
     def faster_links(some: Fleet) -> Fleet:
-        return some.replace(
-            up=some.up * increment.times + increment.rate, down=some.down * increment.times + increment.rate
-        )
+        return some.replace(up=increment.raised("link", some.up), down=increment.raised("link", some.down))
 
     def stronger_devices(some: Fleet) -> Fleet:
-        return some.replace(compute=some.compute * increment.times + increment.compute)
+        return some.replace(compute=increment.raised("device compute", some.compute))
 
     near = Near.of(field, known, (faster_links, stronger_devices))
     missing = set(_OF_CLIENTS)
@@ -203,7 +207,7 @@ def _found(
 
 def _server_change(field: Field, increment: Increment, latency: float) -> Change:
     had = field.problem.server.compute
-    more = had * increment.times + increment.compute
+    more = increment.raised("server compute", had)
     found = min(field.optimum(more), latency)
     return Change("server compute", None, more - had, latency - found, found)
 
@@ -235,24 +239,22 @@ def _each_alone(
 ) -> Iterator[tuple[Resource, str | None, float, Problem]]:
     """Every single change: its kind, whose it is, how much, and the changed problem."""
     fleet, had = problem.fleet, problem.server.compute
-    more = had * increment.times + increment.compute
-    yield "server compute", None, more - had, problem.replace(server=Server(more))
+    more = increment.raised("server compute", had)
+    yield "server compute", None, more - had, problem.at_compute(more)
     for kind in _shared(problem.band):
         way = "up" if kind == "uplink" else "down"
         capacity = getattr(problem.band, way)
-        wider = capacity * increment.times + increment.rate
+        wider = increment.raised(kind, capacity)
         yield kind, None, wider - capacity, problem.replace(band=replace(problem.band, **{way: wider}))
     for k, name in enumerate(fleet.names):
         one = np.arange(len(problem)) == k
-        up, down = (
-            np.where(one, rate * increment.times + increment.rate, rate) for rate in (fleet.up, fleet.down)
-        )
+        up, down = (np.where(one, increment.raised("link", rate), rate) for rate in (fleet.up, fleet.down))
         yield (
             "link",
             name,
             float(up[k] - fleet.up[k]),
             problem.replace(clients=fleet.replace(up=up, down=down)),
         )
-        device = np.where(one, fleet.compute * increment.times + increment.compute, fleet.compute)
+        device = np.where(one, increment.raised("device compute", fleet.compute), fleet.compute)
         amount, stronger = float(device[k] - fleet.compute[k]), fleet.replace(compute=device)
         yield "device compute", name, amount, problem.replace(clients=stronger)

@@ -12,14 +12,16 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError, suggest
+from cutwater.base.kinds import Whole
 from cutwater.model import zoo
 from cutwater.model.discover.layered import layered as discover
 from cutwater.model.layers import Layered
+from cutwater.model.traffic import tensor_bytes
 from cutwater.profile.flops import EXACT, PAPER, Formulas
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.options import check_option
 from cutwater.profile.values import Cut, Profile, SharedWeight
-from cutwater.profile.walk import LayerCost, bits, first_tensor, naming, walk
+from cutwater.profile.walk import LayerCost, first_tensor, naming, walk
 
 PAPER_KAPPA = 4.7
 """κ = BP/FP, which the latencies in the paper's figures follow from."""
@@ -65,7 +67,7 @@ def profile_model(
             autocast=autocast,
             model=name,
             input=str(spec),
-            classes=classes,
+            classes=None if classes is None else Whole(0).check(classes, "classes", ModelError),
         )
 
     if not zoo.is_user_model(name):
@@ -135,8 +137,7 @@ def check_settings(count: str, kappa: float | None, batch_size: int, optimizer: 
         raise ModelError(f"there is no way of counting named {count!r}; {suggest(count, COUNTERS)}")
     if optimizer not in OPTIMIZER_STATE:
         raise ModelError(f"there is no optimizer {optimizer!r}; {suggest(optimizer, OPTIMIZER_STATE)}")
-    if not isinstance(batch_size, int) or not 1 <= batch_size <= MOST_SAMPLES:
-        raise ModelError(f"batch size {batch_size!r} is no whole number from 1 to {MOST_SAMPLES:,}")
+    Whole(1, MOST_SAMPLES).check(batch_size, "batch size", ModelError)
     if kappa is None:
         return
     if count == "exact":
@@ -204,7 +205,7 @@ def _shared(layered: Layered) -> tuple[SharedWeight, ...]:
     module = layered.module
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return tuple(
-        SharedWeight(each.name, each.layers, bits([tensors[each.name]]), each.learns)
+        SharedWeight(each.name, each.layers, 8 * tensor_bytes([tensors[each.name]]), each.learns)
         for each in layered.shared
     )
 

@@ -54,7 +54,7 @@ def fit(profile: Profile) -> Fit:
     """Fit eqs. (23), (25) and (26) to a profile by least squares."""
     cuts = np.arange(1, len(profile) + 1, dtype=np.float64)
     bits = profile.column("client_bits")
-    flops = profile.column("client_forward_flops") + profile.column("client_backward_flops")
+    flops = profile.client_flops
     smashed = profile.column("smashed_bits")
     alpha = slope(cuts**2, bits)
     total = slope(cuts, flops)

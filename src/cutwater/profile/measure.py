@@ -11,9 +11,12 @@ import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError
+from cutwater.base.kinds import Whole
+from cutwater.model.graph.nested import tensors_in
 from cutwater.model.layers import Layered
+from cutwater.model.randomness import cuda_in_use
 from cutwater.profile.flops import EXACT
-from cutwater.profile.walk import call, first_tensor, naming, tensors, walk
+from cutwater.profile.walk import call, first_tensor, naming, walk
 
 WARM_UP = 2
 """Passes that are not timed: the first ones also choose algorithms and allocate."""
@@ -73,7 +76,7 @@ def measure(
     counted exactly. Give the Γ of the profile that you plan with: then FLOPs over FLOPS is the time measured.
     ``after_each`` is called after each repetition, for a progress bar.
     """
-    check_repetitions(repetitions)
+    repetitions = check_repetitions(repetitions)
     first = first_tensor(example_inputs)
     batch = first.shape[0]
     if flops_per_sample is None:
@@ -100,10 +103,10 @@ def measure(
     )
 
 
-def check_repetitions(repetitions: int) -> None:
-    """Refuse a number of repetitions that measures nothing."""
-    if not isinstance(repetitions, int) or repetitions < 1:
-        raise ModelError(f"{repetitions!r} repetitions measure nothing: give a whole number from 1 on")
+def check_repetitions(repetitions: int) -> int:
+    """The number of repetitions, unless it measures nothing."""
+    found: int = Whole(1).check(repetitions, "repetitions", ModelError)
+    return found
 
 
 def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tuple[float, float]:
@@ -112,7 +115,7 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
     start = _now(clock)
     output = call(module, inputs)
     middle = _now(clock)
-    learning = [value for value in tensors(output) if value.requires_grad]
+    learning = [value for value in tensors_in(output) if value.requires_grad]
     if not learning:
         raise ModelError(
             "no output of the model has a gradient, so no backward pass can be timed: let a parameter learn"
@@ -122,6 +125,6 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
 
 
 def _now(clock: Callable[[], float]) -> float:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if cuda_in_use():
         torch.cuda.synchronize()  # calls return before the work is done
     return clock()

@@ -18,8 +18,7 @@ def worth_choosing(profile: Profile) -> tuple[int, ...]:
 
 
 def _amounts(cut: Cut) -> tuple[float, ...]:
-    flops = cut.client_forward_flops + cut.client_backward_flops
-    return (cut.client_bits, flops, cut.smashed_bits, cut.gradient_bits)
+    return (cut.client_bits, cut.client_flops, cut.smashed_bits, cut.gradient_bits)
 
 
 def _beats(other: Cut, cut: Cut) -> bool:

@@ -78,6 +78,11 @@ class Cut:
         "the other samples of a mini-batch",
     ] = False
 
+    @property
+    def client_flops(self) -> float:
+        """F^C(l) + B^C(l): what the client computes for one sample."""
+        return self.client_forward_flops + self.client_backward_flops
+
 
 @described("a shared weight", FileFormatError)
 @dataclass(frozen=True)
@@ -150,7 +155,12 @@ class Profile:
     @property
     def total_flops(self) -> float:
         """Γ = F + B of the whole model for one sample (eq. (22))."""
-        return self.cuts[-1].client_forward_flops + self.cuts[-1].client_backward_flops
+        return self.cuts[-1].client_flops
+
+    @property
+    def client_flops(self) -> NDArray[np.float64]:
+        """F^C(l) + B^C(l) for all cuts 1..L."""
+        return self.column("client_forward_flops") + self.column("client_backward_flops")
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document."""

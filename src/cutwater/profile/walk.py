@@ -21,7 +21,7 @@ from cutwater.model.at_cut import cut_loose
 from cutwater.model.graph.nested import map_tensors, tensors_in
 from cutwater.model.layers import Layered
 from cutwater.model.precision import autocast
-from cutwater.model.traffic import traffic
+from cutwater.model.traffic import tensor_bytes, traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.held_memory import Storages
 from cutwater.profile.stand_in import empty_inputs, real_copy, stand_in, stand_in_mode
@@ -66,31 +66,21 @@ def walk(layered: Layered, inputs: Any, formulas: Formulas, precision: str | Non
         with mode, torch.random.fork_rng(devices=[]):
             return list(_costs(light, empty_inputs(inputs, mode), formulas, precision))
     except Exception:
-        if any(tensor.is_meta for tensor in [*layered.module.parameters(), *tensors(inputs)]):
+        if any(tensor.is_meta for tensor in [*layered.module.parameters(), *tensors_in(inputs)]):
             raise
     heavy = replace(layered, module=real_copy(layered.module).train())
     with torch.random.fork_rng(devices=[]):
         return list(_costs(heavy, inputs, formulas, precision))
 
 
-def tensors(value: Any) -> list[Tensor]:
-    """Every tensor in a nested value."""
-    return tensors_in(value)
-
-
 def first_tensor(example_inputs: Any) -> Tensor:
     """The input that tells the batch size and the device."""
-    found = tensors(example_inputs)
+    found = tensors_in(example_inputs)
     if not found or not found[0].ndim:
         raise ModelError(
             "the example inputs hold no batch: give tensors whose first dimension is the batch size"
         )
     return found[0]
-
-
-def bits(values: list[Tensor]) -> int:
-    """The size of tensors as they are sent, each whole."""
-    return sum(8 * value.numel() * value.element_size() for value in values)
 
 
 def crossing(values: list[Tensor], batch: int) -> tuple[Crossing, ...] | None:
@@ -113,14 +103,14 @@ def call(module: nn.Module, inputs: Any) -> Any:
 def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | None) -> Iterator[LayerCost]:
     parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
     weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
-    held.add(tensors(inputs))
+    held.add(tensors_in(inputs))
     arguments, seen = inputs, set[int]()
     for index, layer in enumerate(layered.layers, start=1):
         half = layered.half(index - 1, index)
         before, sent = weights.bytes, traffic(half, seen)
         weights.add([*half.parameters(), *half.buffers()])
         with naming(f"layer {index} ({layer.name!r}) fails"):
-            with autocast(precision, tensors(arguments)):
+            with autocast(precision, tensors_in(arguments)):
                 output, counter = _forward(half, arguments, formulas, held)
             backward = _backward(output, formulas)
         yield LayerCost(
@@ -130,11 +120,11 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | N
             buffer_bits=8 * sum(sent.buffers.values()),
             frozen_bits=8 * sum(sent.fixed.values()),
             weight_bits=8 * (weights.bytes - before),
-            output_bits=bits(tensors(output)),
-            gradient_bits=bits([value for value in tensors(output) if value.requires_grad]),
-            crossing=crossing(tensors(output), first_tensor(inputs).shape[0]),
+            output_bits=8 * tensor_bytes(tensors_in(output)),
+            gradient_bits=8 * tensor_bytes(value for value in tensors_in(output) if value.requires_grad),
+            crossing=crossing(tensors_in(output), first_tensor(inputs).shape[0]),
             varies=counter.varies,
-            held_bits=8 * held.bytes_with(tensors(output)),
+            held_bits=8 * held.bytes_with(tensors_in(output)),
         )
         # What crosses a cut is one argument, be it a tuple.
         arguments = (map_tensors(cut_loose, output),)
@@ -159,7 +149,7 @@ def _forward(
 
 
 def _backward(output: Any, formulas: Formulas) -> int:
-    learning = [value for value in tensors(output) if value.requires_grad]
+    learning = [value for value in tensors_in(output) if value.requires_grad]
     if not learning:
         return 0
     gradients = [torch.ones_like(value) for value in learning]

@@ -29,7 +29,7 @@ def draw_profile(profile: Profile, fit: Fit) -> "Figure":
     figure = blank_figure(12, 3.8)
     model, compute, smashed = figure.subplots(1, 3)
     cuts = np.linspace(1, len(profile), 400)
-    flops = profile.column("client_forward_flops") + profile.column("client_backward_flops")
+    flops = profile.client_flops
     marked = worth_choosing(profile)
     _panel(
         model,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cutwater.base.errors import RunError
-from cutwater.codec.registry import find_codec
+from cutwater.codec.registry import lossy_among
 from cutwater.train.expected import Kind
 from cutwater.train.kept_side import PLAIN, owner_of, state_name, weight_name
 from cutwater.train.moving import Layers
@@ -26,7 +26,7 @@ _MOST = 2**32 - 1
 
 def why_fixed(job: Job, task: Task) -> str | None:
     """Why the cut of a session stays where it is, whatever would pay; None if it may move."""
-    lossy = [name for name in (task.up, task.down) if not find_codec(name).lossless]
+    lossy = lossy_among((task.up, task.down))
     if task.cut == len(job.model):
         return "the client trains the whole model"
     if task.second_cut:

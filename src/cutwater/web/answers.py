@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from cutwater.base.errors import PlanError, ScenarioError
+from cutwater.base.errors import ScenarioError
 from cutwater.base.units import parse_time
 from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import certified_bound
 from cutwater.plan.knee import knee, server_curve, with_knee
 from cutwater.plan.latency import OVERLAP, PHASES, latency_alone
-from cutwater.plan.planners import certify, run, standing
+from cutwater.plan.planners import PlannerResult, judged, standing
 from cutwater.plan.prices import Prices
 from cutwater.plan.problem import Problem
 from cutwater.plan.shared_links import fair_rates
-from cutwater.plan.size import Size, cheapest, faster, smallest_server
+from cutwater.plan.size import Size, faster, needed
 from cutwater.plan.table import csv_pieces, json_pieces
 from cutwater.web.fleet_text import to_csv
 from cutwater.web.state import PLANNERS, Asked
@@ -91,10 +91,9 @@ def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:
     problem = asked.problem
     points = SHARED_POINTS if problem.band.shared else POINTS if len(problem) <= MANY else FEW_POINTS
     computes = np.geomspace(least, most, points).tolist()
-    bend = knee(problem, least, most)
     return {
         "curve": {"compute": computes, "latency": server_curve(problem, computes)},
-        "knee": None if bend is None else vars(bend),
+        **with_knee(knee(problem, least, most)),
         "planners": compare(problem),
         "layer_names": [cut.name for cut in problem.profile.cuts],
     }
@@ -106,14 +105,8 @@ def size_answer(asked: Asked, seconds: object) -> dict[str, Any]:
     The smallest server, or why none is enough; with prices of both, the cheapest mix of server and links.
     """
     target, problem, prices = parse_time(seconds, "the round"), asked.problem, asked.prices
-    priced = prices.compute is not None and prices.link is not None
-    mix = cheapest(problem, target, prices) if priced else None
-    try:
-        smallest, why = smallest_server(problem, target), None
-    except PlanError as error:
-        if mix is None:
-            raise
-        smallest, why = None, str(error)
+    found = needed(problem, target, prices)
+    smallest, why, mix = found.server, found.infeasible, found.mix
     return {
         "round": target,
         "server": _server(smallest, prices.cost(compute=smallest.compute)) if smallest else None,
@@ -126,7 +119,7 @@ def size_answer(asked: Asked, seconds: object) -> dict[str, Any]:
 def _server(found: Size, cost: float | None) -> dict[str, Any]:
     # A server as it is written must not be a trifle smaller than the one that is needed.
     text = f"{found.compute * (1 + 1e-12) / 1e9!r} GFLOPS"
-    return {"compute": found.compute, "text": text, "cost": cost}
+    return {"compute": found.compute, "at_least": found.at_least, "text": text, "cost": cost}
 
 
 def _faster_links(problem: Problem, mix: Size, prices: Prices) -> dict[str, Any]:
@@ -152,21 +145,15 @@ def _faster_links(problem: Problem, mix: Size, prices: Prices) -> dict[str, Any]
 def compare(problem: Problem) -> list[dict[str, Any]]:
     """All planners of the page, the fastest round first; a planner without a plan says why."""
     bound = certified_bound(problem)
-    rows = [_row(problem, name, bound) for name in PLANNERS]
-    return sorted(rows, key=lambda row: standing(row["planner"], row["latency"], row.get("gap")))
+    results = [judged(problem, name, bound, time.perf_counter) for name in PLANNERS]
+    return [_row(result) for result in sorted(results, key=standing)]
 
 
-def _row(problem: Problem, name: str, bound: float) -> dict[str, Any]:
-    began = time.perf_counter()
-    try:
-        plan = run(problem, name)
-    except PlanError as error:
-        return {"planner": name, "latency": None, "error": str(error)}
-    seconds = time.perf_counter() - began
-    plan = certify(problem, plan, bound)
-    sharing = int((plan.shares > 0).sum())
-    gap = plan.gap if isfinite(plan.gap) else None
-    return {"planner": name, "latency": plan.latency, "gap": gap, "seconds": seconds, "sharing": sharing}
+def _row(result: PlannerResult) -> dict[str, Any]:
+    found = {"planner": result.planner, "latency": result.latency}
+    if result.error is not None:
+        return found | {"error": result.error}
+    return found | {"gap": result.gap, "seconds": result.planning_seconds, "sharing": result.sharing}
 
 
 def plan_csv(asked: Asked) -> str:
@@ -176,7 +163,7 @@ def plan_csv(asked: Asked) -> str:
 
 def plan_json(asked: Asked) -> str:
     """The plan as `cutwater plan --json` prints it."""
-    return b"".join(json_pieces(asked.plan, with_knee(asked.problem))).decode()
+    return b"".join(json_pieces(asked.plan, with_knee(knee(asked.problem)))).decode()
 
 
 def warm_up(asked: Asked) -> None:

@@ -8,7 +8,6 @@ from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Choice, Many, Number, Quantity, Table, Text
 from cutwater.base.schema import Field, Nested, Schema
 from cutwater.plan.jobs import MORE, OBJECTIVES, Job, JobPlan, JobsPlan, plan_jobs
-from cutwater.plan.problem import Server
 from cutwater.web.catalogue import Catalogue
 from cutwater.web.state import Asked, read_asked
 
@@ -46,7 +45,7 @@ class JobsAsked:
     @property
     def plan(self) -> JobsPlan:
         """All of them on the one server."""
-        return plan_jobs(self.jobs, Server(self.jobs[0].problem.server.compute), self.objective)
+        return plan_jobs(self.jobs, self.jobs[0].problem.server, self.objective)
 
 
 def read_jobs_asked(body: object, catalogue: Catalogue) -> JobsAsked:
@@ -81,15 +80,4 @@ def jobs_answer(asked: JobsAsked) -> dict[str, Any]:
 
 
 def _row(job: JobPlan) -> dict[str, Any]:
-    return {
-        "name": job.name,
-        "weight": job.job.weight,
-        "clients": len(job.plan),
-        "split": int((job.plan.cuts < job.plan.layers).sum()),
-        "part": job.part,
-        "latency": job.latency,
-        "alone": job.alone,
-        "slowdown": job.slowdown,
-        "marginal_seconds_per_flops": job.marginal,
-        "saved_by_more": job.saved,
-    }
+    return job.figures | {"clients": len(job.plan), "split": int(job.plan.split.sum())}

@@ -29,12 +29,10 @@ def wire_data(problem: Problem, wire: Wire) -> dict[str, Any]:
 
 def lossy_note(plan: Plan) -> str | None:
     """A sentence on the clients whose codecs lose something, if there are any."""
-    lossy = np.array([any_lossy(wire.up, wire.down) for wire in plan.options])
-    split = plan.cuts < plan.layers
-    found = int(np.count_nonzero(lossy[plan.wires] & split))
+    found = int(np.count_nonzero(plan.may_lose))
     if not found:
         return None
-    who = f"{found} of {np.count_nonzero(split)} split clients"
+    who = f"{found} of {np.count_nonzero(plan.split)} split clients"
     return f"Lossy: of {who}, smashed data or gradients arrive changed, which changes what is learned."
 
 

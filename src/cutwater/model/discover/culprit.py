@@ -2,9 +2,9 @@
 
 import linecache
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
+from traceback import walk_tb
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str
         return error.path or None
     names = {id(part): name for name, part in module.named_modules()}
     path = ""
-    for frame in _frames(_origin(error)):
+    for frame, _ in walk_tb(_origin(error).__traceback__):
         path = names.get(id(frame.f_locals.get("self")), path)
         if any(path == block or path.startswith(f"{block}.") for block in blocks):
             return None
@@ -87,10 +87,11 @@ def _reason(error: BaseException) -> str:
 
 def _where(error: BaseException) -> str:
     """File, line and source of the user's code that failed."""
-    frames = [frame for frame in _lines(_origin(error)) if _is_users(frame[0])]
-    if not frames:
+    steps = walk_tb(_origin(error).__traceback__)
+    users = [(frame.f_code.co_filename, line) for frame, line in steps if _is_users(frame.f_code.co_filename)]
+    if not users:
         return ""
-    name, line = frames[-1]
+    name, line = users[-1]
     source = linecache.getline(name, line).strip()
     return f"{name}:{line}{f' ({source})' if source else ''}"
 
@@ -100,26 +101,10 @@ def _origin(error: BaseException) -> BaseException:
     seen = {id(error)}
     while True:
         earlier = error.__cause__ or error.__context__
-        if earlier is None or id(earlier) in seen or not _lines(earlier):
+        if earlier is None or id(earlier) in seen or earlier.__traceback__ is None:
             return error
         seen.add(id(earlier))
         error = earlier
-
-
-def _frames(error: BaseException) -> Iterator[FrameType]:
-    step = error.__traceback__
-    while step is not None:
-        yield step.tb_frame
-        step = step.tb_next
-
-
-def _lines(error: BaseException) -> list[tuple[str, int]]:
-    found = []
-    step = error.__traceback__
-    while step is not None:
-        found.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
-        step = step.tb_next
-    return found
 
 
 def _is_users(name: str) -> bool:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import fx, nn
 
 from cutwater.model.discover.observe import Facts
 from cutwater.model.graph.ferried import to_rows
-from cutwater.model.graph.program import Program
+from cutwater.model.graph.program import Program, attribute
 
 Nodes = frozenset[fx.Node]
 
@@ -100,12 +99,6 @@ def _holds_state(module: nn.Module, node: fx.Node) -> bool:
         called = module.get_submodule(str(node.target))
         return any(True for _ in called.buffers()) or _holds_parameters(module, node)
     return node.op == "get_attr"
-
-
-def attribute(module: nn.Module, target: str) -> Any:
-    """What a dotted name stands for."""
-    path, _, name = target.rpartition(".")
-    return getattr(module.get_submodule(path), name)
 
 
 def _reached(graph: fx.Graph, facts: Facts, starts: Callable[[fx.Node], bool]) -> set[fx.Node]:

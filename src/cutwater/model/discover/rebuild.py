@@ -25,6 +25,9 @@ from cutwater.model.graph.nested import (
 )
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 
+VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+"""What of an output is not the same in every call."""
+
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym_constrain")
 LARGEST_CONSTANT = 4096
 """Elements of a constant tensor that may be written into a program as numbers."""
@@ -160,8 +163,7 @@ class _Rebuilding:
 
     def _nested(self, value: Any, made: Iterator[Any]) -> Any:
         """The output as the model gives it, whatever class it is of."""
-        varies = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-        leaves = [next(made) if isinstance(leaf, varies) else leaf for leaf in all_leaves(value)]
+        leaves = [next(made) if isinstance(leaf, VARIES) else leaf for leaf in all_leaves(value)]
         return write(self.new, fill(with_holes(value), [_plain(leaf) for leaf in leaves]))
 
     def _free_device(self, node: fx.Node) -> None:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import functions_behind
-from cutwater.model.discover.unchanged import outside_state, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves, kind_of, tensors_in
 from cutwater.model.graph.program import Forward
 from cutwater.model.modes import in_mode
+from cutwater.model.randomness import outside_states
 
 Outputs = dict[str, Any]
 """Tensors by name; under :data:`_KIND` what else is to be the same."""
@@ -44,8 +45,8 @@ class MismatchError(Exception):
 
 def verify(
     module: nn.Module,
-    evaluate: Forward,
     train: Forward,
+    evaluate: Forward,
     examples: Sequence[Example],
     *,
     blind: bool = False,
@@ -163,14 +164,14 @@ def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (Tru
     """Refuse a model that fails on its example, or whose random numbers no seed of torch controls."""
     for training in modes:
         with untouched(module, wholly=True), in_mode(module, training), torch.no_grad():
-            before = outside_state()
+            before = outside_states()
             try:
                 example.call(module)
             except Exception as error:
                 raise ModelError(
                     f"{type(module).__name__} fails on {example.describe()}: {first_line(error)}"
                 ) from error
-            if outside_state() != before:
+            if outside_states() != before:
                 raise CantTakeApartError(
                     f"{type(module).__name__} draws from the random generators of Python or NumPy in its "
                     "forward, which differ on every device",

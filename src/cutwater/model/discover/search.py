@@ -190,7 +190,7 @@ class Search:
                 blocks = frozenset(b for b in blocks if not b.startswith(f"{path}.")) | {path}
 
     def _verify(self, train: Forward, evaluate: Forward, examples: Sequence[Example]) -> bool:
-        return verify(self.module, evaluate, train, examples, blind=self.blind)
+        return verify(self.module, train, evaluate, examples, blind=self.blind)
 
     def _holds_for(self, variation: Variation, train: fx.Graph, evaluate: fx.Graph) -> bool:
         """Whether a trace is right at other sizes."""

@@ -20,14 +20,12 @@ from torch.overrides import TorchFunctionMode
 
 from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.rebuild import rebuild
+from cutwater.model.discover.rebuild import VARIES, rebuild
 from cutwater.model.discover.recorded_outputs import record_calls
-from cutwater.model.discover.unchanged import outside_state, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves
 from cutwater.model.modes import in_mode
-
-VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-"""What of an output is not the same in every call."""
+from cutwater.model.randomness import outside_states
 
 
 def trace_export(
@@ -43,7 +41,7 @@ def trace_export(
     being traced: some do otherwise then, such as Hugging Face's, which make masks that nothing needs.
     """
     example = examples[0].with_batch(max(examples[0].batch, 2))
-    before = outside_state()
+    before = outside_states()
     try:
         recalled = record_calls(module, blocks, examples, training)
     except Exception:
@@ -53,7 +51,7 @@ def trace_export(
         shapes = {"inputs": tuple(_dynamic(index, example) for index in range(len(example.values)))}
         with _quietly():
             exported = export(entry, example.values, dynamic_shapes=shapes, strict=False)
-        if outside_state() != before:
+        if outside_states() != before:
             raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
     _check_batch(exported, example)
     return rebuild(module, exported, example, calls, outputs[-1])

@@ -13,10 +13,11 @@ from torch.fx.proxy import TraceError
 
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.own_functions import as_function, autograd_functions_kept
-from cutwater.model.discover.unchanged import outside_state, untouched
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_special
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 from cutwater.model.modes import in_mode
+from cutwater.model.randomness import generator_states
 
 
 def trace_fx(
@@ -24,9 +25,9 @@ def trace_fx(
 ) -> fx.Graph:
     """The graph of a model's forward in train or eval mode; the first example says what it takes."""
     with untouched(module), in_mode(module, training), autograd_functions_kept(_keep_call):
-        before = _generators()
+        before = generator_states()
         graph: fx.Graph = _Tracer(examples[0], blocks).trace(module)
-        if _generators() != before:
+        if generator_states() != before:
             raise DrawError("")
     return graph
 
@@ -51,9 +52,9 @@ class _Tracer(fx.Tracer):
         return module_qualified_name in self.blocks
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        before = _generators()
+        before = generator_states()
         value = super().call_module(m, forward, args, kwargs)
-        if _generators() != before:
+        if generator_states() != before:
             raise DrawError(self.path_of_module(m))
         return value
 
@@ -107,7 +108,3 @@ def _first_proxy(values: Sequence[Any]) -> fx.Proxy | None:
         if isinstance(value, (tuple, list)) and (found := _first_proxy(value)) is not None:
             return found
     return None
-
-
-def _generators() -> tuple[Any, ...]:
-    return (*outside_state(), torch.get_rng_state().numpy().tobytes())

@@ -1,7 +1,5 @@
 """Look at a model without leaving a trace in it."""
 
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +7,8 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+
+from cutwater.model.randomness import cuda_in_use, outside_generators, restore_outside
 
 _DEEPEST = 4
 """How far what hangs on a module is followed: a list in a configuration, say."""
@@ -30,9 +30,8 @@ def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
     buffers = [_put_back_tensor(buffer) for buffer in _distinct(module.buffers())]
     copied = wholly or module in _writers
     parameters = [_put_back_tensor(p) for p in _distinct(module.parameters())] if copied else []
-    outside = _outside_generators()
-    # Asking whether CUDA was initialized, unlike asking for its state, never initializes it.
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    outside = outside_generators()
+    devices = [torch.cuda.current_device()] if cuda_in_use() else []
     try:
         with torch.random.fork_rng(devices=devices):
             yield
@@ -42,7 +41,7 @@ def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
         written = [put_back() for put_back in parameters]
         if any(written):
             _writers.add(module)
-        _restore_outside(outside)
+        restore_outside(outside)
 
 
 def _held_by(module: nn.Module) -> list[Callable[[], None]]:
@@ -130,20 +129,3 @@ def _put_back_tensor(tensor: Tensor) -> Callable[[], bool]:
         return moved or written
 
     return put_back if not tensor.is_meta else lambda: False
-
-
-def outside_state() -> tuple[Any, ...]:
-    """A fingerprint of the random generators of Python and NumPy, which no layer's stream controls."""
-    python, numpy = _outside_generators()
-    return (python, None if numpy is None else (numpy[1].tobytes(), numpy[2]))
-
-
-def _outside_generators() -> tuple[Any, Any]:
-    numpy = sys.modules.get("numpy")
-    return random.getstate(), None if numpy is None else numpy.random.get_state()
-
-
-def _restore_outside(state: tuple[Any, Any]) -> None:
-    random.setstate(state[0])
-    if state[1] is not None:
-        sys.modules["numpy"].random.set_state(state[1])

@@ -112,8 +112,7 @@ def is_looked_into(value: Any, depth: int = 0) -> bool:
         return False
     if isinstance(value, (tuple, list, dict)) or is_dataclass(value):
         return True
-    own = getattr(type(value), "__module__", "").partition(".")[0] not in ("builtins", "torch", "types")
-    return own and any(_holds_tensors(part, depth + 1) for part in _state(value).values())
+    return _is_own_with_tensors(value, depth)
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:
@@ -125,6 +124,11 @@ def _holds_tensors(value: Any, depth: int) -> bool:
         return any(_holds_tensors(part, depth + 1) for part in value)
     if isinstance(value, dict):
         return any(_holds_tensors(part, depth + 1) for part in dict.values(value))
+    return _is_own_with_tensors(value, depth)
+
+
+def _is_own_with_tensors(value: Any, depth: int) -> bool:
+    """Whether a value is of a user's or a library's class, and tensors hang on it."""
     own = getattr(type(value), "__module__", "").partition(".")[0] not in ("builtins", "torch", "types")
     return own and any(_holds_tensors(part, depth + 1) for part in _state(value).values())
 

@@ -249,11 +249,15 @@ def chain(
     return Program(graph, layer_of, changed_by=changed_by)
 
 
+def attribute(module: nn.Module, target: str) -> Any:
+    """What a dotted name stands for."""
+    path, _, name = target.rpartition(".")
+    return getattr(module.get_submodule(path), name)
+
+
 def tensors_of(root: nn.Module, target: str) -> list[tuple[str, Any]]:
     """Names and tensors (parameters and buffers) that a target of the program stands for."""
-    path, _, name = target.rpartition(".")
-    owner = root.get_submodule(path)
-    found = getattr(owner, name)
+    found = attribute(root, target)
     if isinstance(found, nn.Module):
         inner = [
             *found.named_parameters(remove_duplicate=False),

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cutwater.base.errors import CutwaterError, ModelError, suggest
+from cutwater.base.kinds import Whole
 from cutwater.base.usercode import find, told
 from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
 from cutwater.model.zoo.inputs import InputSpec, parse_input
@@ -62,8 +63,7 @@ def build(
     if is_user_model(name):
         return _build_user(name, spec, classes, options)
     entry = _entry(name)
-    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
-        raise ModelError(f"{name} can't have {classes!r} classes: a whole number from 1 on is needed")
+    classes = Whole(1).check(classes, f"classes of {name}", ModelError)
     known = _keywords(entry.builder)
     for option in options:
         if option not in known:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def run(settings: CurveSettings, _: Context) -> Curve:
     """F^C(l) + B^C(l) and β·l·(1 + κ) (eq. (25))."""
     profile, fit = counted(settings)
-    flops = profile.column("client_forward_flops") + profile.column("client_backward_flops")
+    flops = profile.client_flops
     return Curve(
         model=profile.model,
         unit="GFLOPs a sample",

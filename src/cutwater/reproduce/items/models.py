@@ -120,7 +120,7 @@ def study(model: Model, links: tuple[int, ...]) -> ModelFits:
     """Fit one model's curves and plan the ten clients on them, for every speed of their links."""
     profile = exact_profile(model)
     curves, cuts = fit(profile), np.arange(1, len(profile) + 1)
-    flops = profile.column("client_forward_flops") + profile.column("client_backward_flops")
+    flops = profile.client_flops
     amounts = (
         (profile.column("client_bits"), curves.client_bits(cuts)),
         (flops, curves.client_flops(cuts)),

@@ -78,7 +78,7 @@ def run(settings: Settings, context: Context) -> Sweep:
         problem = ten(Server(float(gflops) * 1e9))
         best = solve(problem, leftover="none")
         exact.append(best.latency)
-        sharing.append(int(np.count_nonzero(best.shares)))
+        sharing.append(best.sharing)
         alternating.append(solve(problem, "alternating").latency)
         context.watch(done, len(compute))
     found = knee(ten(), settings.low * 1e9, settings.high * 1e9)

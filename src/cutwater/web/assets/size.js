@@ -13,11 +13,14 @@
       const text = server.compute
         ? `takes a server of ${format.compute(server.compute)} at least${money(server.cost, unit)}. `
         : "takes no server at all. ";
+      const within = 1 - server.at_least / server.compute;
+      const proven = `Links are shared: a server that is smaller by more than ${format.number(within)} of it is proven too small.`;
       return el(
         "p",
         {},
         `A round of ${format.seconds(round)} ${text}`,
         button("size-use", "Use it", { server: server.text }),
+        ...(server.at_least < server.compute ? [el("span", { class: "note", text: ` ${proven}` })] : []),
       );
     };
     const mixed = ({ cheapest, money: unit }) => {
