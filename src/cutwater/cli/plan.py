@@ -101,7 +101,9 @@ def _show(plan: "Plan", most: int) -> None:
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
     """What each client does, how long it, the server and its link are busy, and what it waits for."""
     from cutwater.plan.busy import Busy
+    from cutwater.plan.marginal import finish_last
 
+    last = finish_last(plan.latencies)
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
     table.add_column("Waits for", no_wrap=True)
     if plan.rates is not None:
@@ -125,7 +127,7 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
             busy.waits_for,
             *([show_rate(rate) for rate in (row.rate_up, row.rate_down) if rate is not None]),
             *([_wire(row)] if crossing else []),
-            style="" if row.latency >= plan.latency * (1 - 1e-6) else "dim",
+            style="" if last[plan.place(row.name)] else "dim",
         )
     return table
 

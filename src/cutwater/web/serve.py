@@ -86,6 +86,6 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
 
 
 def _warm(site: Site) -> None:
-    """Import torch, count the first model and load compiled code while the browser opens."""
+    """Have the first model's profile, counted or kept, and load compiled code while the browser opens."""
     with suppress(CutwaterError):  # the page shows the sentence
         warm_up(read_asked(site.start, site.catalogue))

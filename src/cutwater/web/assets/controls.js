@@ -102,9 +102,9 @@
       byId("session-label").textContent = value("session") === "epochs" ? "Epochs" : "Steps";
     };
     const readSession = () => {
-      const { labels } = state.session || {};
+      const { epochs, steps, ...rest } = state.session || {};
       state.session = {
-        ...(labels && { labels }),
+        ...rest,
         [value("session")]: CW.numberOrText(value("amount")),
         batch_size: CW.numberOrText(value("batch")),
         micro_batches: CW.numberOrText(value("parts")),

@@ -50,8 +50,7 @@
     curve.svg.addEventListener("pointermove", along);
 
     const verdict = () => {
-      const gap = plan.lower_bound ? plan.latency / plan.lower_bound - 1 : null;
-      const gain = plan.fedavg ? plan.fedavg / plan.latency : 1;
+      const { gap, speed_up: gain } = plan;
       const parts = [];
       if (gap !== null)
         parts.push(gap < 1e-9 ? "no plan is faster" : `${format.percent(gap)} above the optimum`);
@@ -155,7 +154,7 @@
         pick,
         bar,
         format.seconds(row.latency),
-        row.gap === null ? "-" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
+        row.gap === null ? "–" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
         format.count(row.sharing),
         format.seconds(row.seconds),
       ];
