@@ -49,7 +49,7 @@ def coverage(
         return
     out.print(_table(results))
     for result in results:
-        if result.outcome not in ("right", "tied"):
+        if result.outcome != "right":
             line = f"{result.library} {result.name}: {result.outcome}. {result.reason}"
             out.print(escape(line), soft_wrap=True)
 

@@ -23,7 +23,7 @@ ScenarioFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 MOST = 40
-"""Clients that a table shows; of a larger fleet, the slowest."""
+"""Clients that a table shows."""
 
 
 def plan(

@@ -62,8 +62,7 @@ def probe(
 def _measure(path: Path | None, repetitions: int) -> "Measurement":
     import torch
 
-    from cutwater.model import zoo
-    from cutwater.model.discover.layered import layered
+    from cutwater.profile.count import load_model
     from cutwater.profile.measure import measure
     from cutwater.scenario.file import load_scenario
     from cutwater.scenario.sections import ModelSpec
@@ -72,13 +71,11 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
     if scenario is not None and scenario.model is None:
         raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
     spec = ModelSpec("cnn") if scenario is None or scenario.model is None else scenario.model
-    options = dict(spec.options or {})
     batch = 32 if scenario is None else _samples_at_once(scenario.session)
     torch.set_num_threads(1)  # as sessions run
-    model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **options)
-    example = zoo.example_input(spec.name, input=spec.input, batch=batch, **options)
+    layered, example = load_model(spec.name, spec.input, spec.classes, batch, **(spec.options or {}))
     flops = scenario.profile.total_flops if scenario is not None else None
-    return measure(layered(model, (example,)), (example,), repetitions, flops_per_sample=flops)
+    return measure(layered, example, repetitions, flops_per_sample=flops)
 
 
 def _samples_at_once(session: "Session") -> int:

@@ -26,7 +26,8 @@ _ROUNDING = 1e-14
 
 def finish_last(latencies: Floats) -> Bools:
     """Whose session ends with the round: the slowest, and whoever finishes together with it."""
-    return latencies >= latencies.max() * (1 - TOGETHER)
+    last: Bools = latencies >= latencies.max() * (1 - TOGETHER)
+    return last
 
 
 def marginal(latencies: Floats, shares: Floats, waits: Floats) -> tuple[float, Floats]:

@@ -19,7 +19,15 @@ from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder
 from cutwater.runs.reader import Run, gather, read_run
-from cutwater.runs.summary import Compared, compare, main_goal, overlap_totals, phase_totals, summary
+from cutwater.runs.summary import (
+    Compared,
+    compare,
+    last_value,
+    main_goal,
+    overlap_totals,
+    phase_totals,
+    summary,
+)
 
 Json = dict[str, Any]
 
@@ -75,8 +83,8 @@ def list_entry(name: str, folder: Folder) -> Json:
 def _last_score(lines: Sequence[Record]) -> str | None:
     """The last of what runs are told apart by, for people."""
     metric = main_goal([lines]).metric
-    values = [value for line in lines if (value := line.value(metric)) is not None]
-    return score_text(metric, values[-1]) if values else None
+    value = last_value(lines, metric)
+    return None if value is None else score_text(metric, value)
 
 
 def _run_data(name: str, row: Compared, budget: int) -> Json:

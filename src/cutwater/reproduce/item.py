@@ -53,7 +53,7 @@ class Expected:
     """The range that a number must be in, for the item to count as reproduced."""
 
     key: str
-    """Where the number stands in the item's values, such as ``fit.r2_model``."""
+    """Where the number stands in the item's values, such as ``exact.latency``."""
     low: float
     high: float
 

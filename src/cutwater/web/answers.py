@@ -30,8 +30,8 @@ COLUMNS = (
     *("cut", "second_cut", "share", "alone", "wire", "waits", "session", "last", "rate_up", "rate_down"),
     *(*PHASES, OVERLAP),
 )
-"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``; ``last`` is 1 of
-those who finish with the round; rates are those of a client's own link, or what it gets of a shared one."""
+"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``; ``last`` is 1
+for those who end the round; rates are those of a client's own link, or what it gets of a shared one."""
 POINTS, FEW_POINTS, MANY = 61, 25, 2000
 """Points of the curve, and how many of them for a large fleet."""
 SHARED_POINTS = 13
