@@ -75,13 +75,9 @@ def _table(claims: Sequence[dict[str, Any]]) -> Table:
 
 def _warn(made: Sequence[dict[str, Any]]) -> None:
     """Numbers that are not what they should be are said aloud."""
+    from cutwater.reproduce.item import unmet
+
     for body in made:
         for e in body["expected"]:
             if not e["met"]:
-                err.print(
-                    f"{body['item']}: {e['key']} is {e['value']:.4g}, outside of the expected {e['low']:.4g} "
-                    f"to {e['high']:.4g}",
-                    style="yellow",
-                    markup=False,
-                    soft_wrap=True,
-                )
+                err.print(f"{body['item']}: {unmet(e)}", style="yellow", markup=False, soft_wrap=True)
