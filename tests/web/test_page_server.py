@@ -203,7 +203,7 @@ def test_a_request_can_not_name_code_or_files(server, tmp_path):
     [
         "/assets/../state.py",
         "/assets/%2e%2e/state.py",
-        "/assets/start.toml",
+        "/assets/paper-ten.toml",
         "/api/report?run=../scenario",
         "/api/report?run=/etc",
         "/api/report?run=sfl/../..",

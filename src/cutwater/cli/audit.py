@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, results_table
+from cutwater.cli.common import print_json, results_table, say
 from cutwater.cli.rounds import plan_error_text, say_notes
 from cutwater.report.figures import GROUPS
 
@@ -60,19 +60,19 @@ def show(found: "Audit") -> None:
     last = next((each for each in reversed(rounds) if not each.failed), rounds[-1])
     console.print(_table(last))
     for each in rounds:
-        console.print(line(each), markup=False, soft_wrap=True)
+        say(line(each))
     if len(rounds) > 1 and found.summary.plan_error is not None:
-        console.print(f"All rounds: {plan_error_text(found.summary.plan_error)}.", soft_wrap=True)
+        say(f"All rounds: {plan_error_text(found.summary.plan_error)}.")
     for change in last.replanned:
-        console.print(change_text(change), markup=False, soft_wrap=True)
+        say(change_text(change))
     for client in last.clients:
         for move in client.measured.moves if client.measured is not None else ():
-            console.print(move_text(client.name, move), markup=False, soft_wrap=True)
+            say(move_text(client.name, move))
     if (part := part_line(rounds)) is not None:
-        console.print(part, markup=False, soft_wrap=True)
+        say(part)
     for client in last.clients:
         if not client.done:
-            console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
+            say(f"without {client.name}: {client.outcome}")
     if any(client.measured and not client.measured.model_timed for client in last.clients):
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:

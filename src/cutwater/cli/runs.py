@@ -8,9 +8,8 @@ from rich.markup import escape
 
 from cutwater.base.text import shown
 from cutwater.base.units import show_seconds, show_size
+from cutwater.cli.common import Json, print_json, results_table
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, results_table
-from cutwater.cli.plan import Json
 from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
