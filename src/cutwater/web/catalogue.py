@@ -49,8 +49,7 @@ class Catalogue:
             return None
         if self._given.model is None:
             return {"profile": str(self._given.profile_path)}
-        table = {key: value for key, value in vars(self._given.model).items() if value is not None}
-        return {"model": table}
+        return {"model": self._given.model.given}
 
     def profiles(self) -> list[str]:
         """The saved profiles that can be chosen."""

@@ -59,18 +59,16 @@
     };
     const client = (k) => {
       const split = plan.cut[k] < plan.layers;
+      const one = { split, cut: plan.cut[k], second_cut: plan.second_cut[k], share: plan.share[k] };
       return {
+        ...one,
         name: fleet.name(k),
         phases: phases.map((phase) => plan[phase][k]),
         seconds: plan.session[k],
         overlap: plan.overlap[k],
-        split,
         alone: plan.alone[k],
         latency: plan.session[k],
-        share: plan.share[k],
-        note: split
-          ? `cut after layer ${plan.cut[k]}${plan.second_cut[k] ? ` and ${plan.second_cut[k]}` : ""}, share ${format.compute(plan.share[k])}; ${plan.wires[plan.wire[k]].text}`
-          : "whole model on the device",
+        note: CW.crossingNote(one, plan.wires[plan.wire[k]].text),
       };
     };
 
