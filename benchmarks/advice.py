@@ -20,7 +20,7 @@ from statistics import median
 from cutwater.plan.exact import exact
 from cutwater.plan.table import write_plan
 from cutwater.plan.whatif import ranking
-from plan import papers_kind, papers_profile
+from plan import papers_kind, papers_profile, seconds
 
 SMALL = 10_000
 OF_ONE_PLAN = 12.0
@@ -42,12 +42,6 @@ compute = ["50 GFLOPS", "300 GFLOPS"]
 rate = ["2 MB/s", "12 MB/s"]
 samples = [361, 3578]
 """
-
-
-def seconds(work) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def advice(profile, count: int) -> bool:

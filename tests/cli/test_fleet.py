@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -171,6 +172,15 @@ def test_audit_shows_predicted_beside_measured_and_who_is_missing(tmp_path):
     assert document["rounds"][0]["deviation"] == pytest.approx(0.1)
 
 
+def test_every_phase_is_counted_in_a_column_of_the_audit(tmp_path):
+    lines = invoke("audit", write_run(tmp_path / "run")).output.splitlines()
+    (row,) = (line for line in lines if line.startswith("c1 "))
+    pairs = re.findall(r"([\d.]+) s → ([\d.]+) s", row)[1:]  # the first is the session
+    assert len(pairs) == 4
+    assert sum(float(planned) for planned, _ in pairs) == len(PHASES)
+    assert sum(float(actual) for _, actual in pairs) == pytest.approx(len(PHASES) + 0.8)
+
+
 def test_audit_calls_measured_what_was_measured_and_nothing_else(tmp_path):
     run = write_run(tmp_path / "run")
     assert "predicted 8 s, 8.8 s by the virtual clock (+10.0%)" in invoke("audit", run).output
@@ -234,6 +244,28 @@ def test_probe_measures_compute_and_link(tmp_path):
     found = json.loads(result.output)
     assert found["compute"]["flops"]["median"] > 0
     assert found["link"]["up"] > 0
+
+
+def test_probe_measures_a_model_whose_inputs_have_names(tmp_path):
+    (tmp_path / "model_of_two.py").write_text(
+        "from torch import nn\n\n"
+        "class Two(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 2)\n\n"
+        "    def forward(self, left, right):\n"
+        "        return self.second(self.first(left + right).relu())\n\n"
+        "def two():\n"
+        "    return Two()\n"
+    )
+    (tmp_path / "two.toml").write_text(
+        '[model]\nname = "model_of_two:two"\ninput = "left=floats:6,right=floats:6"\n'
+        '[server]\ncompute = "1 GFLOPS"\n[session]\nsteps = 1\n'
+        '[[client]]\nname = "c"\ncompute = "1 GFLOPS"\nrate = "1 MB/s"\nsamples = 9\n'
+    )
+    result = invoke("probe", tmp_path / "two.toml", "--repetitions", 2, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert json.loads(result.output)["compute"]["flops"]["median"] > 0
 
 
 @pytest.mark.parametrize("address", ["here", "host:", ":1", "host:99999"])

@@ -106,3 +106,4 @@ def start(folder: Path, *arguments: str) -> Iterator[Running]:
     finally:
         process.terminate()
         process.wait(10)
+        process.stdout.close()

@@ -6,7 +6,8 @@ Every client of job j has its cut, share and seconds on the server as there, and
 """
 
 import numpy as np
-from pyscipopt import Model, quicksum
+from pyscipopt import quicksum
+from scip_oracle import new_model
 
 from cutwater.plan.latency import before_server, server_work
 
@@ -20,10 +21,7 @@ def scip_jobs_optimum(problems, F, factors, *, summed, seconds=60.0):
     clients = sum(map(len, problems))
     scale = max(float((before + work * clients / F).max()) for before, work in costs)
     most = max(factors)
-    model = Model()
-    model.hideOutput()
-    for parameter, value in (("numerics/feastol", 1e-9), ("limits/gap", 1e-8), ("limits/time", seconds)):
-        model.setParam(parameter, value)
+    model = new_model(seconds)
     theta, shares, ends = model.addVar("theta", lb=0.0), [], []
     for problem, (before, work) in zip(problems, costs, strict=True):
         T = model.addVar(lb=0.0)

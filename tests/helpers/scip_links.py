@@ -7,7 +7,8 @@ Beside the share of the server, each client has a rate up and a rate down, and e
 """
 
 import numpy as np
-from pyscipopt import Model, quicksum
+from pyscipopt import quicksum
+from scip_oracle import new_model
 
 from cutwater.plan.latency import latency, server_work, session_bits
 
@@ -28,10 +29,7 @@ def scip_links_optimum(problem, seconds=60.0):
     most = [np.ones(len(problem)), fleet.up / there[1], fleet.down / there[2]]
     equal = fixed + sum(w / np.minimum(m, 1 / len(problem)) for w, m in zip(work, most, strict=True))
     scale = float(equal.min(axis=0).max())
-    model = Model()
-    model.hideOutput()
-    for parameter, value in (("numerics/feastol", 1e-9), ("limits/gap", 1e-8), ("limits/time", seconds)):
-        model.setParam(parameter, value)
+    model = new_model(seconds)
     T, used = model.addVar("T", lb=0.0), ([], [], [])
     for k in range(len(problem)):
         z = {int(cut): model.addVar(vtype="B") for cut in problem.allowed.cuts(k)}

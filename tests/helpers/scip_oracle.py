@@ -15,15 +15,21 @@ from cutwater.plan.latency import before_server, server_work
 from cutwater.plan.problem import Problem
 
 
+def new_model(seconds: float) -> Model:
+    """An empty program, to be solved to a gap of 1e-8 within so many seconds."""
+    model = Model()
+    model.hideOutput()
+    for parameter, value in (("numerics/feastol", 1e-9), ("limits/gap", 1e-8), ("limits/time", seconds)):
+        model.setParam(parameter, value)
+    return model
+
+
 def scip_optimum(problem: Problem, seconds: float = 60.0) -> float:
     """The optimal round latency, proved by SCIP to a gap of 1e-8."""
     cuts = np.arange(1, problem.layers + 1)[:, None]
     before, work = before_server(problem, cuts), server_work(problem, cuts)
     scale = float((before + work * len(problem) / problem.server.compute).max())
-    model = Model()
-    model.hideOutput()
-    for parameter, value in (("numerics/feastol", 1e-9), ("limits/gap", 1e-8), ("limits/time", seconds)):
-        model.setParam(parameter, value)
+    model = new_model(seconds)
     T = model.addVar("T", lb=0.0)
     shares = []
     for k in range(len(problem)):

@@ -11,7 +11,8 @@ has a binary z[o], its own share f[o] and its own x[o], all 0 where it is not ta
 
 from itertools import combinations
 
-from pyscipopt import Model, quicksum
+from pyscipopt import quicksum
+from scip_oracle import new_model
 from wire_oracle import options
 
 _SERVER = 2
@@ -53,10 +54,7 @@ def scip_wires_optimum(problem, seconds=60.0):
     F = problem.server.compute
     laid_out = [[_option(option, F) for option in each] for each in options(problem)]
     scale = max(min(_at(option, len(problem)) for option in each) for each in laid_out)
-    model = Model()
-    model.hideOutput()
-    for parameter, value in (("numerics/feastol", 1e-9), ("limits/gap", 1e-8), ("limits/time", seconds)):
-        model.setParam(parameter, value)
+    model = new_model(seconds)
     T = model.addVar("T", lb=0.0)
     shares = []
     for each in laid_out:

@@ -60,9 +60,9 @@ def test_the_curve_is_the_mean_over_the_rounds_that_all_seeds_tested():
 
 def test_time_to_a_level_is_that_of_the_first_tested_round_of_the_mean():
     both = Recorded(0.05, (synthetic(1, [0.7, 0.9, 0.9]), synthetic(2, [0.8, 0.8, 0.7])))
-    assert both.time_to(0.8, "fedavg") == pytest.approx(400.0), "0.75, then 0.85"
-    assert both.time_to(0.75, "exact") == pytest.approx(10.0), "at the level is enough"
-    assert both.time_to(0.86, "exact") is None
+    assert both.curve.time_to(0.8, "fedavg") == pytest.approx(400.0), "0.75, then 0.85"
+    assert both.curve.time_to(0.75, "exact") == pytest.approx(10.0), "at the level is enough"
+    assert both.curve.time_to(0.86, "exact") is None
     assert "0.9 was never reached at a tested round" in time_claim(both).ours
     assert not time_claim(both).holds
 

@@ -168,6 +168,19 @@ def change(page, control: str, text: str) -> None:
     after(page, lambda: (page.fill(control, text), page.press(control, "Tab")))
 
 
+def test_what_the_controls_do_not_show_of_a_session_is_kept_when_it_is_edited(page, server):
+    open_planner(page, server)
+    kept = {"labels": "stay", "autocast": "bf16"}
+    page.click("#open")
+    more = "".join(f'{key} = "{value}"\n' for key, value in kept.items())
+    page.fill("#toml-text", SCENARIO.replace("steps = 4\n", f"steps = 4\n{more}"))
+    after(page, lambda: page.click("#toml-apply"))
+    change(page, "#amount", "7")
+    after(page, lambda: page.select_option("#session", "epochs"))
+    session = tomllib.loads(export(page, "scenario.toml"))["session"]
+    assert session == {**kept, "epochs": 7, "batch_size": 16, "micro_batches": 1}
+
+
 def test_parts_codecs_schedules_and_round_trips_lead_to_the_plan_of_the_command(page, server, tmp_path):
     open_planner(page, server)
     seen = [shown_latency(page)]

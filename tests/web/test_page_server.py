@@ -54,8 +54,12 @@ def test_a_plan_is_bit_for_bit_what_the_command_gives(server, scenario_file, pla
     shown = decode(answer)
     done = CliRunner().invoke(app, ["plan", str(scenario_file), "--planner", planner, "--json"])
     told = json.loads(done.output)
-    for key in ("latency", "lower_bound", "planner", "layers", "server_compute"):
+    for key in ("latency", "layers", "server_compute"):
         assert shown[key] == told[key]
+    assert shown["gap"] == told["latency"] / told["lower_bound"] - 1
+    assert shown["speed_up"] == shown["fedavg"] / told["latency"]
+    slowest = [client["latency"] > told["latency"] * (1 - 1e-6) for client in told["clients"]]
+    assert shown["last"].tolist() == slowest
     assert shown["cut"].tolist() == [client["cut"] for client in told["clients"]]
     assert shown["share"].tolist() == [client["share"] for client in told["clients"]]
     for phase in PHASES:
@@ -199,7 +203,7 @@ def test_a_request_can_not_name_code_or_files(server, tmp_path):
     [
         "/assets/../state.py",
         "/assets/%2e%2e/state.py",
-        "/assets/start.toml",
+        "/assets/paper-ten.toml",
         "/api/report?run=../scenario",
         "/api/report?run=/etc",
         "/api/report?run=sfl/../..",

@@ -230,6 +230,7 @@ def test_what_is_written_as_toml_is_what_tomllib_reads(tables):
         {"planner": "greedy"},
         {"wire": {"up": "int8", "down": ["fp32", "bf16"], "schedule": "overlapped"}} | PARTS,
         {"wire": {"up": ["int4", "fp32"]}, "fleet": {"csv": CODED_CSV}, "rates": 2} | PARTS,
+        {"session": {"steps": 5, "batch_size": 16, "autocast": "bf16"}},
     ],
 )
 def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, change):
@@ -237,6 +238,7 @@ def test_an_exported_scenario_gives_the_same_plan_to_every_command(tmp_path, cha
     (tmp_path / "exported.toml").write_text(export_toml(asked, CATALOGUE))
     problem = load_scenario(tmp_path / "exported.toml").problem()
     assert same(problem.fleet, asked.problem.fleet)
+    assert problem.profile == asked.problem.profile
     assert problem.server == asked.problem.server
     assert (problem.session, problem.wires) == (asked.problem.session, asked.problem.wires)
     assert load_scenario(tmp_path / "exported.toml").prices == asked.prices

@@ -10,21 +10,22 @@ from rich.table import Table
 
 from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, results_table
+from cutwater.cli.common import print_json, results_table, say
 from cutwater.cli.rounds import plan_error_text, say_notes
+from cutwater.report.figures import GROUPS
 
 if TYPE_CHECKING:
     from cutwater.federate.measured import Moved, Replanned
     from cutwater.federate.record import ClientRound, KeptRound
     from cutwater.runs.audit import Audit
 
-GROUPS = {
-    "Client": ("client_forward", "client_backward"),
-    "Server": ("server_forward", "server_backward"),
-    "Smashed": ("smashed_upload", "gradient_download"),
-    "Model": ("model_download", "model_upload"),
+COLUMNS = {
+    "client-side training": "Client",
+    "server-side training": "Server",
+    "smashed data and gradients": "Smashed",
+    "model transfer": "Model",
 }
-"""The columns that phases are summed up in; --json has them one by one."""
+"""What the four kinds of time are called above their columns; --json has each phase."""
 _WORTH_TELLING = 0.1
 """Seconds of enrolment: once nodes have their leases, there is next to none."""
 
@@ -59,19 +60,19 @@ def show(found: "Audit") -> None:
     last = next((each for each in reversed(rounds) if not each.failed), rounds[-1])
     console.print(_table(last))
     for each in rounds:
-        console.print(line(each), markup=False, soft_wrap=True)
+        say(line(each))
     if len(rounds) > 1 and found.summary.plan_error is not None:
-        console.print(f"All rounds: {plan_error_text(found.summary.plan_error)}.", soft_wrap=True)
+        say(f"All rounds: {plan_error_text(found.summary.plan_error)}.")
     for change in last.replanned:
-        console.print(change_text(change), markup=False, soft_wrap=True)
+        say(change_text(change))
     for client in last.clients:
         for move in client.measured.moves if client.measured is not None else ():
-            console.print(move_text(client.name, move), markup=False, soft_wrap=True)
+            say(move_text(client.name, move))
     if (part := part_line(rounds)) is not None:
-        console.print(part, markup=False, soft_wrap=True)
+        say(part)
     for client in last.clients:
         if not client.done:
-            console.print(f"without {client.name}: {client.outcome}", markup=False, soft_wrap=True)
+            say(f"without {client.name}: {client.outcome}")
     if any(client.measured and not client.measured.model_timed for client in last.clients):
         console.print("* too short to be told from Flower's polling, and counted as planned.", style="dim")
     if last.emulated:
@@ -123,7 +124,9 @@ def move_text(client: str, move: "Moved") -> str:
 def _table(each: "KeptRound") -> Table:
     paced = any(client.measured is not None and _rates(client) != "-" for client in each.clients)
     rates = ["Rates"] if paced else []
-    table = results_table(["Client"], ("Cut", "Session", *GROUPS, "Share", *rates, "Bytes", "Messages"))
+    table = results_table(
+        ["Client"], ("Cut", "Session", *COLUMNS.values(), "Share", *rates, "Bytes", "Messages")
+    )
     for client in each.clients:
         if client.done:
             table.add_row(*_row(client, paced=paced))
@@ -153,7 +156,8 @@ def _row(client: "ClientRound", *, paced: bool) -> list[str]:
     split, measured, delivered = client.mode == "split", client.measured, client.delivered_share
     cut = cut_text(client.cut, client.second_cut)
     cells = [escape(client.name), cut, _pair(client.planned_seconds, client.actual_seconds)]
-    for title, phases in GROUPS.items():
+    for group, phases in GROUPS.items():
+        title = COLUMNS[group]
         sums = [sum(getattr(side, phase) for phase in phases) for side in (client.planned, client.actual)]
         if title == "Model" and measured is not None and not measured.model_timed:
             cells.append(f"{show_seconds(sums[0])} → *")

@@ -1,16 +1,30 @@
-"""What the commands share: where tables, JSON, progress and complaints go."""
+"""What the commands share: options, and where tables, JSON, progress and complaints go."""
 
 import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
+import typer
 from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cutwater.base.errors import CutwaterError
+from cutwater.base.errors import CutwaterError, PlanError
+
+ScenarioFile = Annotated[
+    Path, typer.Argument(help="A TOML file: model or profile, server, session, clients.")
+]
+PlannerOptions = Annotated[
+    list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MOST = 40
+"""Clients that a table shows."""
+BUILDING = "loading data, building and profiling the model"
+"""What is going on while a study is made."""
 
 
 class _Out(Console):
@@ -111,9 +125,19 @@ def read_option(text: str, example: str, refused: type[CutwaterError]) -> tuple[
         return key, value
 
 
+def planner_options(given: list[str] | None) -> dict[str, Any]:
+    """A planner's options, each as name=value."""
+    return dict(read_option(text, "leftover=none", PlanError) for text in given or ())
+
+
+def say(text: str, *, to: Console = out, style: str | None = None) -> None:
+    """A text as it stands: brackets in it are no markup, and a terminal alone breaks its lines."""
+    to.print(text, style=style, markup=False, soft_wrap=True)
+
+
 def complain(error: CutwaterError) -> None:
     """One sentence on stderr."""
-    err.print(f"cutwater: {error}", style="red", markup=False, soft_wrap=True)
+    say(f"cutwater: {error}", to=err, style="red")
 
 
 def progress() -> Progress:

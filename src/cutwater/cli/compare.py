@@ -9,9 +9,8 @@ import typer
 from rich.markup import escape
 
 from cutwater.base.units import show_seconds
+from cutwater.cli.common import Json, ScenarioFile, print_json, progress, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress, results_table
-from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
     from cutwater.plan.planners import PlannerResult
@@ -126,12 +125,10 @@ def _show_worth(grid: "list[Worth]") -> None:
         seconds = [show_seconds(cell.latency) for cell in cells]
         table.add_row(f"{codec}{far}", *seconds, "lossy" if lossy else "")
     console.print(table)
-    console.print(
+    say(
         "for all clients alike: what clients limit codecs and schedules to is left out, and rtt rows replace "
         "clients' own",
         style="dim",
-        markup=False,
-        soft_wrap=True,
     )
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from cutwater.cli.common import out, print_json, progress, results_table
+from cutwater.cli.common import Json, out, print_json, progress, results_table, say
 
 if TYPE_CHECKING:
     from cutwater.coverage.result import Result
@@ -23,7 +22,7 @@ def coverage(
     page: Annotated[
         Path | None, typer.Option(help="Write a page in Markdown, such as docs/coverage.md.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Take models of other libraries apart and check every promise that a cut makes.
 
@@ -49,9 +48,8 @@ def coverage(
         return
     out.print(_table(results))
     for result in results:
-        if result.outcome not in ("right", "tied"):
-            line = f"{result.library} {result.name}: {result.outcome}. {result.reason}"
-            out.print(escape(line), soft_wrap=True)
+        if result.outcome != "right":
+            say(f"{result.library} {result.name}: {result.outcome}. {result.reason}")
 
 
 def _table(results: "list[Result]") -> Table:

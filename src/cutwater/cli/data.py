@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from cutwater.cli.common import err, print_json, results_table
+from cutwater.cli.common import MOST, Json, ScenarioFile, err, print_json, results_table
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import MOST, Json, ScenarioFile
 
 if TYPE_CHECKING:
     from cutwater.data.partition import ClientSamples, Partition

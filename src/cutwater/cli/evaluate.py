@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from cutwater.cli.common import err, print_json, results_table
+from cutwater.cli.common import Json, err, print_json, results_table, say
 from cutwater.cli.common import out as console
 from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
-from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from cutwater.federate.tested import Tested
@@ -68,4 +67,4 @@ def _show(model: "KeptModel", source: str, found: "Tested") -> None:
         texts = ["-" if one is None else value_text(name, one) for one in (whole.get(name), *over)]
         table.add_row(escape(score_name(name)), *texts)
     console.print(table)
-    console.print(f"The model {which(model)}, on {source}.", style="dim", markup=False)
+    say(f"The model {which(model)}, on {source}.", style="dim")

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-import cutwater
 from cutwater.base.errors import RunError
-from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.base.examples import examples_folder
+from cutwater.cli.common import Json, print_json, say
 
 KINDS = (".toml", ".py", ".sh", ".csv", ".ipynb")
 
@@ -19,7 +18,7 @@ def examples(
         "examples"
     ),
     *,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Copy the examples that come with Cutwater into a folder: scenarios, programs, a notebook and the demo.
 
@@ -30,18 +29,11 @@ def examples(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is there already and not empty: name a folder that is new or empty")
-    files = sorted(path for path in _home().iterdir() if path.suffix in KINDS)
+    files = sorted(path for path in examples_folder().iterdir() if path.suffix in KINDS)
     folder.mkdir(parents=True, exist_ok=True)
     for path in files:
         shutil.copy(path, folder / path.name)
     if json_:
         print_json({"folder": str(folder), "files": [path.name for path in files]})
         return
-    console.print(f"{folder} holds {', '.join(path.name for path in files)}", markup=False, soft_wrap=True)
-
-
-def _home() -> Path:
-    """Within the package where it was installed from a wheel, beside it in a checkout."""
-    package = Path(cutwater.__file__).parent
-    inside = package / "examples"
-    return inside if inside.is_dir() else package.parents[1] / "examples"
+    say(f"{folder} holds {', '.join(path.name for path in files)}")

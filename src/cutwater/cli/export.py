@@ -6,10 +6,8 @@ from typing import Annotated
 import typer
 
 from cutwater.base.errors import RunError, suggest
-from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import Json, print_json, say
 from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
-from cutwater.cli.plan import Json
 
 
 def export(
@@ -44,4 +42,4 @@ def export(
     if json_:
         print_json({"run": str(run), "round": model.round, "best": best, "out": str(out), "format": format_})
     else:
-        console.print(f"The model {which(model)}, is {out} ({format_}).", markup=False, soft_wrap=True)
+        say(f"The model {which(model)}, is {out} ({format_}).")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutwater.cli.common import err
+from cutwater.cli.common import BUILDING, err
 from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def kept_study(run: Path) -> "Study":
     """The study of a run, built anew from its scenario."""
     from cutwater.execute.finished import study_of_run
 
-    with err.status("loading data, building and profiling the model"):
+    with err.status(BUILDING):
         return study_of_run(run, say=err.print)
 
 

@@ -13,9 +13,7 @@ import typer
 from cutwater.base.errors import EngineError, RunError
 from cutwater.base.units import show_seconds
 from cutwater.cli.audit import show
-from cutwater.cli.common import err, print_json
-from cutwater.cli.common import out as console
-from cutwater.cli.plan import ScenarioFile
+from cutwater.cli.common import Json, ScenarioFile, err, print_json, say
 from cutwater.cli.rounds import scores_text
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def fleet(
     simulation: Annotated[
         bool, typer.Option("--simulation", help="Flower's simulation instead of nodes of their own.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Run a scenario on a Flower fleet on this machine: a SuperLink, and a SuperNode for each client.
 
@@ -119,19 +117,17 @@ def _print(found: "dict[str, Audit]", json_: bool) -> None:
         return
     for name, audit in found.items():
         if len(found) > 1:
-            console.print(f"\n{name}", style="bold", markup=False)
+            say(f"\n{name}", style="bold")
         show(audit)
     means = {name: _means(audit) for name, audit in found.items()}
     slowest = max(means, key=lambda name: means[name][0])
     for name, (measured, wall) in means.items():
         if name != slowest:
-            console.print(
+            say(
                 f"A round of {name} is measured {means[slowest][0] / measured:.2f} times as fast as one of "
                 f"{slowest}: {show_seconds(measured)} against {show_seconds(means[slowest][0])} "
                 f"({show_seconds(wall)} against {show_seconds(means[slowest][1])} on the wall, "
-                f"{means[slowest][1] / wall:.2f} times as fast).",
-                markup=False,
-                soft_wrap=True,
+                f"{means[slowest][1] / wall:.2f} times as fast)."
             )
 
 
@@ -143,7 +139,7 @@ def _means(audit: "Audit") -> tuple[float, float]:
 
 
 def _say(text: str) -> None:
-    err.print(text, style="dim", markup=False, soft_wrap=True)
+    say(text, to=err, style="dim")
 
 
 @contextmanager

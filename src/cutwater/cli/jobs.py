@@ -8,9 +8,8 @@ from rich.markup import escape
 
 from cutwater.base.jsonfile import write_atomically, write_json
 from cutwater.base.units import show_compute, show_seconds
-from cutwater.cli.common import err, print_json, results_table
+from cutwater.cli.common import Json, err, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from cutwater.plan.jobs import JobsPlan
@@ -48,7 +47,7 @@ def jobs(
         write_json(out, result.to_json())
     for path, text in given.scenarios(result, out_dir).items() if out_dir is not None else ():
         write_atomically(path, text.encode())
-        err.print(f"{path} is written", markup=False, soft_wrap=True)
+        say(f"{path} is written", to=err)
     if json_:
         print_json(result.to_json())
     else:
@@ -76,6 +75,6 @@ def _show(plan: "JobsPlan") -> None:
             show_seconds(job.saved),
         )
     console.print(table)
-    console.print(plan.explain(), markup=False, soft_wrap=True)
+    say(plan.explain())
     text = f"The last column is what {MORE:.0%} of the server, given to that job alone, takes off its round."
-    console.print(text, style="dim", markup=False, soft_wrap=True)
+    say(text, style="dim")

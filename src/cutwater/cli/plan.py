@@ -1,29 +1,29 @@
 """`cutwater plan`: each client's cut and share of the server, and how good that is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.base.errors import PlanError
 from cutwater.base.units import show_compute, show_rate, show_seconds
+from cutwater.cli.common import (
+    MOST,
+    Json,
+    PlannerOptions,
+    ScenarioFile,
+    planner_options,
+    print_pieces,
+    results_table,
+    say,
+)
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_pieces, read_option, results_table
 from cutwater.plan.session import Wire
 
 if TYPE_CHECKING:
     from cutwater.plan.knee import Knee
     from cutwater.plan.value import ClientPlan, Plan
-
-ScenarioFile = Annotated[
-    Path, typer.Argument(help="A TOML file: model or profile, server, session, clients.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-MOST = 40
-"""Clients that a table shows; of a larger fleet, the slowest."""
 
 
 def plan(
@@ -36,9 +36,7 @@ def plan(
             "own as package.module:function."
         ),
     ] = "exact",
-    option: Annotated[
-        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
-    ] = None,
+    option: PlannerOptions = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the plan here: .json, .csv or .parquet (with pyarrow).")
     ] = None,
@@ -68,12 +66,7 @@ def plan(
         return
     _show(result, len(result) if all_ else MOST)
     if bend is not None:
-        console.print(about_knee(bend), markup=False, soft_wrap=True)
-
-
-def planner_options(given: list[str] | None) -> dict[str, Any]:
-    """A planner's options, each as name=value."""
-    return dict(read_option(text, "leftover=none", PlanError) for text in given or ())
+        say(about_knee(bend))
 
 
 def about_knee(bend: "Knee") -> str:
@@ -92,17 +85,19 @@ def _show(plan: "Plan", most: int) -> None:
     if len(rows) < len(plan):
         console.print(f"… and {len(plan) - len(rows):,} faster clients", style="dim")
     for line in plan.explain().splitlines():
-        console.print(line, markup=False, soft_wrap=True)
+        say(line)
     if lossy := plan.lossy:
         text = f"Lossy codecs are used ({', '.join(lossy)}): what is learned is not FedAvg's, bit for bit."
-        console.print(text, markup=False, soft_wrap=True)
+        say(text)
 
 
 def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
     """What each client does, how long it, the server and its link are busy, and what it waits for."""
     from cutwater.plan.busy import Busy
+    from cutwater.plan.marginal import finish_last
     from cutwater.plan.places import cut_text
 
+    last = finish_last(plan.latencies)
     table = results_table(("Client", "Mode"), ("Cut", "Share", "Latency", "Client", "Up", "Server", "Down"))
     table.add_column("Waits for", no_wrap=True)
     if plan.rates is not None:
@@ -126,7 +121,7 @@ def _table(plan: "Plan", rows: "list[ClientPlan]") -> Table:
             busy.waits_for,
             *([show_rate(rate) for rate in (row.rate_up, row.rate_down) if rate is not None]),
             *([_wire(row)] if crossing else []),
-            style="" if row.latency >= plan.latency * (1 - 1e-6) else "dim",
+            style="" if last[plan.place(row.name)] else "dim",
         )
     return table
 

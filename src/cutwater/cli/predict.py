@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutwater.base.errors import DataError
-from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import Json, print_json, say
 from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
-from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +52,7 @@ def predict(
         print_json({"run": str(run), "round": model.round, "best": best, "out": str(out), "shape": shape})
     else:
         text = f"{len(found):,} outputs of the model {which(model)}, are in {out}."
-        console.print(text, markup=False, soft_wrap=True)
+        say(text)
 
 
 def _read(path: Path) -> "list[NDArray[Any]]":

@@ -8,8 +8,7 @@ import typer
 
 from cutwater.base.errors import EngineError
 from cutwater.base.units import parse_size, show_compute, show_rate, show_seconds
-from cutwater.cli.common import err, print_json
-from cutwater.cli.common import out as console
+from cutwater.cli.common import Json, err, print_json, say
 
 if TYPE_CHECKING:
     from cutwater.fleet.link_probe import Link
@@ -31,7 +30,7 @@ def probe(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT: answer probes here until Ctrl-C, and measure nothing.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Measure this device before its first round: effective FLOPS, and rates to and from a server.
 
@@ -48,22 +47,19 @@ def probe(
         found: dict[str, Any] = {"compute": measurement.to_json()}
         print_json({**found, "link": link.to_json() if link else None})
         return
-    console.print(f'compute = "{show_compute(measurement.flops.median)}"', markup=False)
+    say(f'compute = "{show_compute(measurement.flops.median)}"')
     if link is not None:
-        console.print(f'up = "{show_rate(link.up)}"', markup=False)
-        console.print(f'down = "{show_rate(link.down)}"', markup=False)
-        console.print(f'rtt = "{show_seconds(link.round_trip)}"', markup=False)
+        say(f'up = "{show_rate(link.up)}"')
+        say(f'down = "{show_rate(link.down)}"')
+        say(f'rtt = "{show_seconds(link.round_trip)}"')
         shown = f"certificate {link.fingerprint}"
-        err.print(
-            shown + ("" if fingerprint else " (not checked)"), style="dim", markup=False, soft_wrap=True
-        )
+        say(shown + ("" if fingerprint else " (not checked)"), to=err, style="dim")
 
 
 def _measure(path: Path | None, repetitions: int) -> "Measurement":
     import torch
 
-    from cutwater.model import zoo
-    from cutwater.model.discover.layered import layered
+    from cutwater.profile.count import load_model
     from cutwater.profile.measure import measure
     from cutwater.scenario.file import load_scenario
     from cutwater.scenario.sections import ModelSpec
@@ -72,13 +68,11 @@ def _measure(path: Path | None, repetitions: int) -> "Measurement":
     if scenario is not None and scenario.model is None:
         raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
     spec = ModelSpec("cnn") if scenario is None or scenario.model is None else scenario.model
-    options = dict(spec.options or {})
     batch = 32 if scenario is None else _samples_at_once(scenario.session)
     torch.set_num_threads(1)  # as sessions run
-    model = zoo.build(spec.name, input=spec.input, classes=spec.classes, **options)
-    example = zoo.example_input(spec.name, input=spec.input, batch=batch, **options)
+    layered, example = load_model(spec.name, spec.input, spec.classes, batch, **(spec.options or {}))
     flops = scenario.profile.total_flops if scenario is not None else None
-    return measure(layered(model, (example,)), (example,), repetitions, flops_per_sample=flops)
+    return measure(layered, example, repetitions, flops_per_sample=flops)
 
 
 def _samples_at_once(session: "Session") -> int:
@@ -99,8 +93,8 @@ def _listen(host: str, port: int) -> None:
     from cutwater.fleet.link_probe import EchoServer
 
     with EchoServer(host, port) as server:
-        console.print(f"listening on {host}:{server.port}, Ctrl-C ends it", markup=False)
-        console.print(f"fingerprint {server.certificate.fingerprint}", markup=False, soft_wrap=True)
+        say(f"listening on {host}:{server.port}, Ctrl-C ends it")
+        say(f"fingerprint {server.certificate.fingerprint}")
         while True:
             time.sleep(1.0)
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from cutwater.base.errors import ModelError
 from cutwater.base.jsonfile import write_json
 from cutwater.base.units import show_compute, show_seconds, show_size
+from cutwater.cli.common import Json, print_json, progress, read_option
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress, read_option
 from cutwater.profile.options import check_option
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def profile(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the profile here, to plan from.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .svg or .pdf.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """What stays on the device, what crosses the network and what the server computes, for every cut.
 

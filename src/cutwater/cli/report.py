@@ -7,8 +7,7 @@ import typer
 
 from cutwater.base.errors import RunError
 from cutwater.base.text import shown
-from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json
+from cutwater.cli.common import print_json, say
 
 
 def report(
@@ -41,7 +40,7 @@ def report(
         return
     target = out or run[0] / "report.html"
     write_atomically(target, report_html(folders).encode())
-    console.print(f"The report is {target}: open it in a browser.", markup=False, soft_wrap=True)
+    say(f"The report is {target}: open it in a browser.")
 
 
 def _names(runs: list[Path]) -> list[str]:

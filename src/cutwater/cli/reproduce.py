@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutwater.cli.common import err, out, print_json, progress, results_table
+from cutwater.cli.common import Json, err, out, print_json, progress, results_table, say
 
 
 def reproduce(
@@ -22,7 +22,7 @@ def reproduce(
     full: Annotated[
         bool, typer.Option("--full", help="At the paper's size; training takes hours and can be resumed.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Make the paper's tables and figures anew, and a page with each claim beside our number.
 
@@ -54,8 +54,8 @@ def reproduce(
         out.print(_table(claims))
         holding = sum(claim["holds"] for claim in claims)
         others = "" if holding == len(claims) else "; the page says why the others don't"
-        out.print(f"{holding} of {len(claims)} claims hold{others}")
-        out.print(f"Written to {escape(str(out_ / 'index.html'))}", soft_wrap=True)
+        say(f"{holding} of {len(claims)} claims hold{others}")
+        say(f"Written to {out_ / 'index.html'}")
     _warn(made)
 
 
@@ -75,13 +75,9 @@ def _table(claims: Sequence[dict[str, Any]]) -> Table:
 
 def _warn(made: Sequence[dict[str, Any]]) -> None:
     """Numbers that are not what they should be are said aloud."""
+    from cutwater.reproduce.item import unmet
+
     for body in made:
         for e in body["expected"]:
             if not e["met"]:
-                err.print(
-                    f"{body['item']}: {e['key']} is {e['value']:.4g}, outside of the expected {e['low']:.4g} "
-                    f"to {e['high']:.4g}",
-                    style="yellow",
-                    markup=False,
-                    soft_wrap=True,
-                )
+                say(f"{body['item']}: {unmet(e)}", to=err, style="yellow")

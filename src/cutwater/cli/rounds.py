@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutwater.base.units import show_seconds
-from cutwater.cli.common import err
+from cutwater.cli.common import err, say
 
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
@@ -44,7 +44,7 @@ def scores_text(record: "Record") -> list[str]:
 def say_notes(notes: Sequence[str]) -> None:
     """What is missing or damaged in a run folder, on stderr."""
     for note in notes:
-        err.print(note, style="yellow", markup=False, soft_wrap=True)
+        say(note, to=err, style="yellow")
 
 
 class Display:
@@ -74,7 +74,7 @@ class Display:
 
     def say(self, note: str) -> None:
         """Something a person should know, above the bar."""
-        self._bar.console.print(note, style="yellow", markup=False, soft_wrap=True)
+        say(note, to=err, style="yellow")
 
     def session(self, tick: "Tick") -> None:
         """A client is done: move the bar by its part of the round."""
@@ -100,4 +100,4 @@ class Display:
             news=text,
         )
         if not err.is_terminal:
-            err.print(f"round {record.round}/{self.rounds} · {text}", markup=False, soft_wrap=True)
+            say(f"round {record.round}/{self.rounds} · {text}", to=err)

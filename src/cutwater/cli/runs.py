@@ -8,15 +8,11 @@ from rich.markup import escape
 
 from cutwater.base.text import shown
 from cutwater.base.units import show_seconds, show_size
+from cutwater.cli.common import Json, print_json, results_table
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, results_table
-from cutwater.cli.plan import Json
 from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cutwater.federate.record import Record
     from cutwater.runs.summary import Comparison
 
 
@@ -59,8 +55,7 @@ def runs(
 
         named = zip(labels, (row.run for row in found.runs), strict=True)
         curves = [(label, run.info.planner, run.lines) for label, run in named]
-        shown = found.target.goal.metric if found.target else "test_loss"
-        save_figure(draw_runs(curves, shown), plot)
+        save_figure(draw_runs(curves, _metric(found)), plot)
     if json_:
         rows = [
             {"run": str(path), "planner": row.run.info.planner, **row.to_json()}
@@ -87,21 +82,19 @@ def _labels(paths: list[Path]) -> list[str]:
     return [shown(name if names.count(name) == 1 else str(path)) for path, name in pairs]
 
 
-def _last(lines: "Sequence[Record]", name: str) -> str:
-    """The last that a run had of what runs are compared by."""
-    from cutwater.federate.told_scores import value_text
-
-    values = [value for line in lines if (value := line.value(name)) is not None]
-    return value_text(name, values[-1]) if values else "-"
+def _metric(found: "Comparison") -> str:
+    """What runs are compared by: what their target is about."""
+    return found.target.goal.metric if found.target else "test_loss"
 
 
 def _show(labels: list[str], found: "Comparison") -> None:
     from cutwater.federate.told_scores import score_name, value_text
+    from cutwater.runs.summary import last_value
     from cutwater.scenario.goal import TAKEN
 
-    shown = found.target.goal.metric if found.target else "test_loss"
-    to = f"To {value_text(shown, found.target.value)}" if found.target else "To target"
-    title = score_name(shown).capitalize() if shown in TAKEN else shown
+    metric = _metric(found)
+    to = f"To {value_text(metric, found.target.value)}" if found.target else "To target"
+    title = score_name(metric).capitalize() if metric in TAKEN else metric
     table = results_table(
         ("Run", "Planner"), ("Rounds", title, "Virtual", "Wall", "Traffic", to, "Speed-up", "Same bits")
     )
@@ -111,7 +104,7 @@ def _show(labels: list[str], found: "Comparison") -> None:
             escape(labels[place]),
             escape(row.run.info.planner),
             str(result.rounds),
-            _last(row.run.lines, shown),
+            "-" if (last := last_value(row.run.lines, metric)) is None else value_text(metric, last),
             show_seconds(result.virtual_seconds),
             show_seconds(result.wall_seconds),
             show_size((result.bytes_up + result.bytes_down) * 8),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cutwater.cli.common import out as console
+from cutwater.cli.common import say
 
 _EXAMPLE = """\
 # Three devices learn handwritten digits; needs no download. Change what you like.
@@ -74,12 +74,8 @@ def scaffold(
         clients = len(load_scenario(scenario).fleet)
         text = scenario.read_text(encoding="utf-8")
     root = write(folder, text, clients)
-    console.print(
-        f"{root} is ready: its scenario is in {PACKAGE}/scenario.toml", markup=False, soft_wrap=True
-    )
-    console.print(
+    say(f"{root} is ready: its scenario is in {PACKAGE}/scenario.toml")
+    say(
         f"Simulate it on this machine with  "
-        f"flwr run {root} --federation-config num-supernodes={clients} --stream",
-        markup=False,
-        soft_wrap=True,
+        f"flwr run {root} --federation-config num-supernodes={clients} --stream"
     )

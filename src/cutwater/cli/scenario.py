@@ -8,9 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.base.errors import ScenarioError, suggest
-from cutwater.cli.common import complain, print_json, results_table
+from cutwater.cli.common import Json, complain, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from cutwater.scenario.reference import KeyRow
@@ -51,7 +50,7 @@ def scenario(
         for name in names if section is None else [section]:
             title = sections.SECTIONS[name].title if name != "top" else "at the top of the file"
             about = f": {sections.SECTIONS[name].meaning}" if name != "top" else ""
-            console.print(f"{title}{about}", style="bold", markup=False, soft_wrap=True)
+            say(f"{title}{about}", style="bold")
             console.print(_table(reference.rows(name)), "")
 
 
@@ -65,7 +64,7 @@ def _check(path: Path, *, as_json: bool) -> None:
         for mistake in found:
             complain(mistake)
         if not found:
-            console.print(f"{path} is a scenario without mistakes", markup=False, soft_wrap=True)
+            say(f"{path} is a scenario without mistakes")
     if found:
         raise typer.Exit(2)
 

@@ -6,9 +6,8 @@ import typer
 from rich.markup import escape
 
 from cutwater.base.units import parse_time, show_compute, show_rate, show_seconds
+from cutwater.cli.common import Json, ScenarioFile, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, results_table
-from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
     from cutwater.plan.fleet import Fleet
@@ -52,7 +51,7 @@ def size(
     if smallest is not None:
         _show_server(smallest, problem.server.compute, prices)
     else:
-        console.print(f"By the server alone: {why}.", markup=False, soft_wrap=True)
+        say(f"By the server alone: {why}.")
     if mix is not None:
         _show_mix(mix, problem.fleet, prices)
 
@@ -68,23 +67,21 @@ def _show_server(found: "Size", had: float, prices: "Prices") -> None:
         text = f"A round of {show_seconds(found.round)} takes no server at all"
     cost = prices.cost(compute=found.compute)
     paid = f" for {cost:.4g} {prices.money}" if prices.compute is not None else ""
-    console.print(f"{text}{paid}; the scenario has {show_compute(had)}.", markup=False, soft_wrap=True)
+    say(f"{text}{paid}; the scenario has {show_compute(had)}.")
     if found.at_least < found.compute:
         within = 1 - found.at_least / found.compute
         note = (
             f"Links are shared: a server that is smaller by more than {within:.2g} of it is proven too small."
         )
-        console.print(note, style="dim", markup=False, soft_wrap=True)
+        say(note, style="dim")
 
 
 def _show_mix(found: "Size", fleet: "Fleet", prices: "Prices") -> None:
     order = (-found.links).argsort(kind="stable")
     faster = [int(k) for k in order if found.links[k] > 0]
-    console.print(
+    say(
         f"The cheapest mix costs {found.cost:.4g} {prices.money}: a server of {show_compute(found.compute)} "
-        f"and {len(faster)} faster link{'' if len(faster) == 1 else 's'}.",
-        markup=False,
-        soft_wrap=True,
+        f"and {len(faster)} faster link{'' if len(faster) == 1 else 's'}."
     )
     if not faster:
         return

@@ -20,9 +20,9 @@ from cutwater.base.units import (
     show_rate,
     show_seconds,
 )
+from cutwater.cli.common import Json, ScenarioFile, print_json, progress, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress, results_table
-from cutwater.cli.plan import Json, ScenarioFile, about_knee
+from cutwater.cli.plan import about_knee
 
 if TYPE_CHECKING:
     from cutwater.plan.problem import Problem
@@ -145,7 +145,7 @@ def sweep(
     else:
         console.print(_table(axis, values, latencies))
         if bend is not None:
-            console.print(about_knee(bend), markup=False, soft_wrap=True)
+            say(about_knee(bend))
 
 
 def _chosen(given: dict[str, str | None]) -> tuple[Axis, str]:

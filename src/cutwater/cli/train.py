@@ -1,7 +1,7 @@
 """`cutwater train`: split-federated training of a scenario, kept in a folder that can be resumed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -9,9 +9,17 @@ from rich.table import Table
 
 from cutwater.base.errors import PlanError, RunError
 from cutwater.base.units import show_seconds, show_size
-from cutwater.cli.common import err, print_json
+from cutwater.cli.common import (
+    BUILDING,
+    Json,
+    PlannerOptions,
+    ScenarioFile,
+    err,
+    planner_options,
+    print_json,
+    say,
+)
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.rounds import Display, percent, plan_error_text, say_notes
 
 if TYPE_CHECKING:
@@ -33,9 +41,7 @@ def train(
     run: Annotated[Path, typer.Option(help="The folder that keeps the run; new, or empty.")],
     rounds: Annotated[int | None, typer.Option(help="Instead of the scenario's number.", min=1)] = None,
     planner: Annotated[str, typer.Option(help="As of `cutwater plan`; fedavg cuts nothing.")] = "exact",
-    option: Annotated[
-        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
-    ] = None,
+    option: PlannerOptions = None,
     workers: Workers = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     tensorboard: Annotated[
@@ -115,7 +121,7 @@ def load_study(
     look_beside(path.parent)
     find_planner(planner)
     scenario = load_scenario(path)
-    with err.status("loading data, building and profiling the model"):
+    with err.status(BUILDING):
         study = study_of(scenario, planner=planner, planner_options=options, rounds=rounds, say=err.print)
     return path.read_text(encoding="utf-8"), study
 
@@ -141,15 +147,16 @@ def _say_how_to_resume(
     parts += ["--planner", planner] if planner != "exact" else []
     for option in options:
         parts += ["--option", option]
-    err.print(f"stopped; {done} rounds are kept. Go on with:", markup=False)
-    err.print(f"  {shlex.join(parts)}", markup=False, soft_wrap=True)
+    say(f"stopped; {done} rounds are kept. Go on with:", to=err)
+    say(f"  {shlex.join(parts)}", to=err)
 
 
-class _Rival:
+class _Rival(NamedTuple):
     """FedAvg's clock over the same rounds, or why it has none."""
 
-    def __init__(self, seconds: float | None, failed: int = 0, reason: str | None = None) -> None:
-        self.seconds, self.failed, self.reason = seconds, failed, reason
+    seconds: float | None
+    failed: int = 0
+    reason: str | None = None
 
 
 def _fedavg(study: "Study", rounds: int) -> _Rival:

@@ -8,9 +8,8 @@ import typer
 from rich.markup import escape
 
 from cutwater.base.units import show_compute
-from cutwater.cli.common import err, print_json, results_table
+from cutwater.cli.common import Json, err, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json
 
 if TYPE_CHECKING:
     from cutwater.serve.turns import Turned
@@ -46,7 +45,7 @@ def turns(
             _show(found)
         return
     with TurnKeeper(path):
-        err.print(f"turns are kept at {path}; interrupt to end", markup=False, soft_wrap=True)
+        say(f"turns are kept at {path}; interrupt to end", to=err)
         threading.Event().wait()
 
 

@@ -8,9 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutwater.base.errors import RunError
+from cutwater.cli.common import Json, PlannerOptions, ScenarioFile, planner_options, print_json, progress, say
 from cutwater.cli.common import out as console
-from cutwater.cli.common import print_json, progress
-from cutwater.cli.plan import Json, ScenarioFile, planner_options
 from cutwater.cli.train import Workers, load_study
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ def verify(
     *,
     rounds: Annotated[int, typer.Option(help="How many rounds to train.", min=1)] = 3,
     planner: Annotated[str, typer.Option(help="Whose cuts to try.")] = "exact",
-    option: Annotated[
-        list[str] | None, typer.Option(help="Of the planner, such as leftover=none; may be repeated.")
-    ] = None,
+    option: PlannerOptions = None,
     workers: Workers = None,
     json_: Json = False,
 ) -> None:
@@ -120,7 +117,7 @@ def _show(checks: "list[Check]", study: "Study") -> None:
             f"lossy codecs ({codecs}) give other bits than FedAvg's: compared are the rounds of the plan in "
             "process and over a stream"
         )
-        console.print(text, markup=False, soft_wrap=True)
+        say(text)
     for name in list(checks[0].cuts)[1:]:
         used = {cut for check in checks for cut in check.cuts[name]}
         pairs = sorted(cut for cut in used if isinstance(cut, tuple))
@@ -133,4 +130,4 @@ def _show(checks: "list[Check]", study: "Study") -> None:
     for check in wrong[:1]:
         for name, tensor in check.differs.items():
             text = f"round {check.round}: {name} gives another {tensor!r} than {check.reference}"
-            console.print(text, markup=False, soft_wrap=True)
+            say(text)

@@ -8,6 +8,8 @@ import typer
 
 from cutwater.base.errors import CutwaterError
 from cutwater.cli.common import out as console
+from cutwater.cli.common import say
+from cutwater.web import NO_WEB_SERVER
 
 
 def web(
@@ -39,7 +41,7 @@ def web(
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "anyio"):
             raise
-        raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
+        raise CutwaterError(NO_WEB_SERVER) from error
     from cutwater.runs.confined import Folder
     from cutwater.scenario.file import load_scenario
 
@@ -54,7 +56,7 @@ def web(
     listening = listen(host, port)
 
     def started() -> None:
-        console.print(f"The planner page is at {listening.url}", markup=False, soft_wrap=True)
+        say(f"The planner page is at {listening.url}")
         console.print("End it with Ctrl-C.", style="dim")
         if browser:
             webbrowser.open(listening.url)

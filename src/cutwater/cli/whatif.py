@@ -8,9 +8,8 @@ from rich.markup import escape
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Choice
 from cutwater.base.units import parse_compute, parse_rate, show_compute, show_rate, show_seconds
-from cutwater.cli.common import err, print_json, results_table
+from cutwater.cli.common import Json, ScenarioFile, err, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.plan import Json, ScenarioFile
 
 if TYPE_CHECKING:
     from cutwater.plan.changes import Outcome
@@ -73,7 +72,7 @@ def whatif(
         print_json(_json(found, asked, given.prices, by) | {"not_ranked": why})
     else:
         _show(found, asked, given.prices)
-        console.print(why or _others(found, given.prices, by), style="dim", markup=False, soft_wrap=True)
+        say(why or _others(found, given.prices, by), style="dim")
         _show_most(found, given.prices)
 
 
@@ -128,7 +127,7 @@ def _show_most(found: "Ranking", prices: "Prices") -> None:
     if most is not None:
         each = show_seconds(most.per_money(prices) or 0.0)
         text = f"The most for the money, of all: {_name(most)}, {each} for 1 {prices.money}."
-        console.print(text, markup=False, soft_wrap=True)
+        say(text)
 
 
 def _table(rows: "list[tuple[str, float, float, float | None, float | None]]", prices: "Prices") -> Any:

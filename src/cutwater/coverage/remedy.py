@@ -1,6 +1,7 @@
 """Does what a refusal proposes help? It is done as printed."""
 
 import re
+from functools import reduce
 from typing import Any
 
 from torch import nn
@@ -37,7 +38,4 @@ def _steps(model: nn.Module, text: str) -> list[nn.Module]:
 
 def _at(model: nn.Module, path: str) -> Any:
     """What ``model.a.b`` stands for."""
-    found: Any = model
-    for name in path.split(".")[1:]:
-        found = getattr(found, name)
-    return found
+    return reduce(getattr, path.split(".")[1:], model)

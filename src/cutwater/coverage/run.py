@@ -35,7 +35,8 @@ def run(cases: Sequence[Case], seconds: float, heard: Heard) -> list[Result]:
     places = [place for place, present in enumerate(there) if present]
     found = _checked([cases[place].key for place in places], seconds)
     for place in places:
-        results[place] = next(found, results[place].ends("wrong", "the process that checks models crashed"))
+        checked = next(found, None)
+        results[place] = checked or results[place].ends("wrong", "the process that checks models crashed")
         heard(results[place])
     return results
 

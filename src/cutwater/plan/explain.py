@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutwater.base.units import show_compute, show_rate, show_seconds, show_size
-from cutwater.plan.marginal import TOGETHER
+from cutwater.plan.marginal import finish_last
 from cutwater.plan.root import AT_OPTIMUM
 from cutwater.plan.server_memory import refused, session_bits
 from cutwater.plan.whatif import Change, Increment, ranking
@@ -49,7 +49,7 @@ def _bottleneck(plan: "Plan") -> str:
     how = "trains the whole model" if client.mode == "fedavg" else f"is cut after layer {client.cut}"
     if client.second_cut:
         how += f", and again after layer {client.second_cut}"
-    last = int(np.count_nonzero(plan.latencies >= plan.latency * (1 - TOGETHER)))
+    last = int(np.count_nonzero(finish_last(plan.latencies)))
     which = "The bottleneck is" if last == 1 else f"{last} clients finish together; what weighs most is"
     at_once = ", part of it at the same time" if client.phases.overlap > 0 else ""
     return f"{which} {client.name}, which {how}: {shown}{at_once}."

@@ -12,7 +12,7 @@ are. A client with w_k = 0 is one that no share would help.
 
 import numpy as np
 
-from cutwater.base.arrays import Floats, Ints
+from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.plan.latency import Phases, latency
 from cutwater.plan.problem import Problem
 
@@ -24,9 +24,15 @@ _ROUNDING = 1e-14
 """Of a latency: what a difference of two of them may be by rounding alone."""
 
 
+def finish_last(latencies: Floats) -> Bools:
+    """Whose session ends with the round: the slowest, and whoever finishes together with it."""
+    last: Bools = latencies >= latencies.max() * (1 - TOGETHER)
+    return last
+
+
 def marginal(latencies: Floats, shares: Floats, waits: Floats) -> tuple[float, Floats]:
     """-dT/dF in seconds per FLOPS, and dT/da_k for every client, from its latency, share and w_k."""
-    last = latencies >= latencies.max() * (1 - TOGETHER)
+    last = finish_last(latencies)
     stuck = last & (waits == 0)
     effect = np.zeros(len(latencies))
     if stuck.any():

@@ -1,1 +1,1 @@
-"""Figures, run reports and the planner page."""
+"""Figures and run reports."""

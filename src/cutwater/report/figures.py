@@ -53,6 +53,7 @@ PLANNER_COLOURS = {
 OTHER = "#56B4E9"
 """For planners that users bring."""
 
+NO_MATPLOTLIB = "figures need matplotlib: pip install 'cutwater[plot]'"
 FORMATS = (".pdf", ".png", ".svg")
 
 
@@ -62,7 +63,7 @@ def blank_figure(width: float, height: float) -> "Figure":
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CutwaterError("figures need matplotlib: pip install 'cutwater[plot]'") from error
+        raise CutwaterError(NO_MATPLOTLIB) from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -53,11 +54,6 @@ def embed(data: Any) -> str:
     """JSON that can stand inside a script element whatever its texts hold."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")
-
-
-def escape(text: str) -> str:
-    """Text that can stand in HTML."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
 def digest(content: str) -> str:

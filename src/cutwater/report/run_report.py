@@ -19,7 +19,15 @@ from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder
 from cutwater.runs.reader import Run, gather, read_run
-from cutwater.runs.summary import Compared, compare, main_goal, overlap_totals, phase_totals, summary
+from cutwater.runs.summary import (
+    Compared,
+    compare,
+    last_value,
+    main_goal,
+    overlap_totals,
+    phase_totals,
+    summary,
+)
 
 Json = dict[str, Any]
 
@@ -64,10 +72,10 @@ def list_entry(name: str, folder: Folder) -> Json:
     """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
     try:
         run = read_run(folder)
-        about = {"planner": run.info.planner, "engine": run.info.engine, **summary(run.lines).to_json()}
+        about = {"planner": run.info.planner, **summary(run.lines).to_json()}
         score = _last_score(run.lines)
     except RunError:
-        about, score = {"planner": "", "engine": "", **summary(()).to_json()}, None
+        about, score = {"planner": "", **summary(()).to_json()}, None
     written, _ = folder.stamp(layout.METRICS)
     return {"name": name, "written": written / 1e9, "score": score, **about}
 
@@ -75,8 +83,8 @@ def list_entry(name: str, folder: Folder) -> Json:
 def _last_score(lines: Sequence[Record]) -> str | None:
     """The last of what runs are told apart by, for people."""
     metric = main_goal([lines]).metric
-    values = [value for line in lines if (value := line.value(metric)) is not None]
-    return score_text(metric, values[-1]) if values else None
+    value = last_value(lines, metric)
+    return None if value is None else score_text(metric, value)
 
 
 def _run_data(name: str, row: Compared, budget: int) -> Json:

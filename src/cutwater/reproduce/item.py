@@ -53,7 +53,7 @@ class Expected:
     """The range that a number must be in, for the item to count as reproduced."""
 
     key: str
-    """Where the number stands in the item's values, such as ``fit.r2_model``."""
+    """Where the number stands in the item's values, such as ``exact.latency``."""
     low: float
     high: float
 
@@ -71,6 +71,12 @@ class Expected:
         return self.low <= self.value(values) <= self.high
 
 
+def unmet(expected: Mapping[str, Any]) -> str:
+    """That a number of an item's document is not what it should be."""
+    low, high = expected["low"], expected["high"]
+    return f"{expected['key']} is {expected['value']:.4g}, outside of the expected {low:.4g} to {high:.4g}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Item(Generic[C, V]):
     """A table or figure that can be made anew."""
@@ -85,10 +91,10 @@ class Item(Generic[C, V]):
     """What of it is given by the paper and what is calibrated, counted or measured here."""
     normal: C
     """The settings of ``cutwater reproduce``."""
-    quick: C
-    """Smaller settings that show the same, for tests."""
-    full: C
-    """The settings of ``--full``."""
+    quick: C | None = None
+    """Smaller settings that show the same, for tests, if the normal ones take long."""
+    full: C | None = None
+    """The settings of ``--full``, if they are others."""
     run: Callable[[C, Context], V]
     draw: "Callable[[V], Figure]"
     reading: Callable[[V], str]

@@ -6,6 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from cutwater.reproduce.item import unmet
+
 PAPER = (
     "Wen, Zhang, Wang, Yang: <cite>Training Latency Minimization for Model-Splitting Allowed Federated Edge "
     "Learning</cite>"
@@ -85,11 +87,7 @@ def _given() -> str:
 def _section(item: Mapping[str, Any], figure: bytes) -> str:
     image = base64.b64encode(figure).decode()
     missed = [e for e in item["expected"] if not e["met"]]
-    warning = "".join(
-        f'<p class="warning">{escape(e["key"])} is {e["value"]:.4g}, outside of the expected '
-        f"{e['low']:.4g} to {e['high']:.4g}.</p>"
-        for e in missed
-    )
+    warning = "".join(f'<p class="warning">{escape(unmet(e))}.</p>' for e in missed)
     return (
         f'<section id="{escape(item["item"])}"><h2>{escape(item["title"])} '
         f"<small>{escape(item['source'])}</small></h2><p>{escape(item['about'])}</p>"

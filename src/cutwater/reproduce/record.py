@@ -14,14 +14,14 @@ from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.jsonfile import document, write_json
 from cutwater.data.samples import Data
 from cutwater.reproduce.item import plain
-from cutwater.reproduce.items.accuracy import ITEM
+from cutwater.reproduce.items.accuracy import FULL
 from cutwater.reproduce.recorded import FORMAT, HOME, VERSION, Recorded, RecordedTraining
 from cutwater.reproduce.training import Training, TrainingSettings, as_training, load_data, make_study
 from cutwater.runs.folder import difference
 from cutwater.runs.reader import read_run
 
 
-def record(*folders: Path, path: Path = HOME, settings: TrainingSettings = ITEM.full) -> Recorded:
+def record(*folders: Path, path: Path = HOME, settings: TrainingSettings = FULL) -> Recorded:
     """Keep what run folders hold of trainings with these settings, one folder for each seed."""
     if not folders:
         raise RunError("no run folder is named: name one for each seed")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CutwaterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(kept.sentence(ITEM.full.rounds))
+    print(kept.sentence(FULL.rounds))
     return 0
 
 

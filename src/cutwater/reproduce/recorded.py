@@ -61,10 +61,6 @@ class Recorded:
         """Whether every seed was trained for, and tested after, as many rounds as the paper has."""
         return rounds in self.curve.rounds
 
-    def time_to(self, level: float, planner: str) -> float | None:
-        """Virtual time until the mean accuracy is at the level, at a tested round; None if it never was."""
-        return self.curve.time_to(level, planner)
-
     def sentence(self, rounds: int) -> str:
         """What was run, and what it gave."""
         curve = self.curve
@@ -101,7 +97,7 @@ class Recorded:
         )
 
     def _time_claim(self, rounds: int) -> Claim:
-        times = [{planner: self.time_to(level, planner) for planner in PLANNERS} for level in LEVELS]
+        times = [{planner: self.curve.time_to(level, planner) for planner in PLANNERS} for level in LEVELS]
         open_ = "" if self.is_whole(rounds) else f" Open: {self.done} of {rounds} rounds were trained."
         return Claim(
             claim="EfficientNetV2-M: time to 0.8 and 0.9",
@@ -120,7 +116,9 @@ class Recorded:
         number = self.curve.round_to(level)
         if number is None:
             return f"{level:.1f} was never reached at a tested round"
-        each = ", ".join(f"{SPOKEN[planner]} {self.time_to(level, planner):.1f} s" for planner in PLANNERS)
+        each = ", ".join(
+            f"{SPOKEN[planner]} {self.curve.time_to(level, planner):.1f} s" for planner in PLANNERS
+        )
         return f"{level:.1f} was reached at a tested round after {number} rounds, which takes {each}"
 
 

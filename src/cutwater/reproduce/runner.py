@@ -44,7 +44,7 @@ def reproduce(
     """Make these items and the page of all items in the folder; returns the documents of those made."""
     made = []
     for item in items:
-        made.append(make(item, item.full if full else item.normal, out, progress, clock))
+        made.append(make(item, (item.full if full else None) or item.normal, out, progress, clock))
         publish(out)
     return made
 

@@ -1,12 +1,16 @@
 """Figures that can be printed: column width, 8-point text, the same bytes for the same numbers."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import CutwaterError
+from cutwater.report.figures import GROUP_COLOURS, NO_MATPLOTLIB, blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +58,7 @@ def look() -> Iterator[None]:
     try:
         from matplotlib import rc_context
     except ImportError as error:
-        raise CutwaterError("figures need matplotlib: pip install 'cutwater[plot]'") from error
+        raise CutwaterError(NO_MATPLOTLIB) from error
     with rc_context(_LOOK):
         yield
 
@@ -72,13 +76,21 @@ def styled(draw: "Callable[[V], Figure]") -> "Callable[[V], Figure]":
 
 def panels(height: float, rows: int = 1, columns: int = 1, **options: Any) -> "tuple[Figure, list[Axes]]":
     """A figure of column width without any window, and its axes in reading order."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(COLUMN, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank_figure(COLUMN, height)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
+
+
+def stacked_bars(
+    axes: "Axes", places: Sequence[int] | Ints, groups: Mapping[str, Sequence[float]], width: float
+) -> Floats:
+    """A bar at each place, stacked by kind of time; how high each is."""
+    floor = np.zeros(len(places))
+    for group, colour in GROUP_COLOURS.items():
+        seconds = np.array(groups[group])
+        axes.bar(places, seconds, bottom=floor, width=width, color=colour, label=group, linewidth=0)
+        floor += seconds
+    return floor
 
 
 def letters(axes: "list[Axes]", titles: "list[str]") -> None:

@@ -28,6 +28,7 @@ from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
 from cutwater.profile.cache import profile_of
 from cutwater.profile.values import Profile
+from cutwater.reproduce.item import Context
 from cutwater.reproduce.paper_setup import EPOCHS, MODEL, PICKED, SERVER, profile, thirty
 from cutwater.runs.reader import read_run
 from cutwater.scenario.settings import DataSettings, TrainSettings
@@ -56,6 +57,23 @@ class TrainingSettings:
     """Rounds that are really trained as FedAvg, by Algorithm 1's plan and with random cuts."""
     keep: bool = False
     """Whether each training is kept in a run folder, so that it can be resumed."""
+
+
+def heard_by(
+    context: Context, settings: TrainingSettings, done: int, trainings: int
+) -> Callable[[Tick], None]:
+    """Tells how far all trainings are, while one goes on and so many are done."""
+    each = settings.rounds * settings.clients
+
+    def heard(tick: Tick) -> None:
+        context.watch(done * each + (tick.round - 1) * tick.sessions + tick.done, trainings * each)
+
+    return heard
+
+
+def kept_in(context: Context, settings: TrainingSettings, name: str) -> Path | None:
+    """Where one training keeps its rounds, so that one that was interrupted goes on."""
+    return context.runs / name if settings.keep and context.runs is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,6 +177,12 @@ def _totals(rounds: Iterable[KeptRound], names: Iterable[str]) -> tuple[PhaseTot
     return tuple(map(total, names)) if counted else ()
 
 
+def last_value(lines: Iterable[Record], metric: str) -> float | None:
+    """The last that a run had of a metric; None where it never had one."""
+    values = [value for line in lines if (value := line.value(metric)) is not None]
+    return values[-1] if values else None
+
+
 def main_goal(runs: Iterable[Sequence[Record]]) -> Goal:
     """What runs are told apart by: accuracy where one has it, else what the best is kept by, or test loss."""
     every = [line for lines in runs for line in lines]

@@ -59,17 +59,7 @@ class Scenario:
         if self.profile_path is not None:
             return Profile.from_json(read_json(self.profile_path), str(self.profile_path))
         assert self.model is not None
-        return profile_of(
-            self.model.name,
-            input=self.model.input,
-            classes=self.model.classes,
-            count=self.model.count,
-            kappa=self.model.kappa,
-            batch_size=self.session.batch_size,
-            optimizer=self.model.optimizer,
-            autocast=self.session.autocast,
-            **self.model.options or {},
-        )
+        return profile_of(self.model.name, **counted_by(self.model, self.session))
 
     def problem(self) -> Problem:
         """What a planner solves."""
@@ -84,6 +74,20 @@ class Scenario:
                 f"{self.source} lists {len(self.fleet)} clients, not {count}: use a [fleet] table"
             )
         return replace(self, fleet=self.fleet.take(count))
+
+
+def counted_by(model: ModelSpec, session: Session) -> dict[str, Any]:
+    """What a model's profile follows from, besides its name."""
+    return {
+        "input": model.input,
+        "classes": model.classes,
+        "count": model.count,
+        "kappa": model.kappa,
+        "batch_size": session.batch_size,
+        "optimizer": model.optimizer,
+        "autocast": session.autocast,
+        **(model.options or {}),
+    }
 
 
 def load_scenario(path: str | os.PathLike[str]) -> Scenario:

@@ -62,6 +62,11 @@ class ModelSpec:
         for option in self.options or ():
             check_option(option, f"[model] option {option!r}")
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The table of what is known: what is None is left to others."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
 
 _TABLE = Table()
 

@@ -9,26 +9,29 @@ import numpy as np
 
 from cutwater.base.errors import ScenarioError
 from cutwater.base.units import parse_time
+from cutwater.federate.record import ratio
 from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import certified_bound
 from cutwater.plan.knee import knee, server_curve, with_knee
 from cutwater.plan.latency import OVERLAP, PHASES, latency_alone
+from cutwater.plan.marginal import finish_last
 from cutwater.plan.planners import PlannerResult, judged, standing
 from cutwater.plan.prices import Prices
 from cutwater.plan.problem import Problem
 from cutwater.plan.shared_links import fair_rates
 from cutwater.plan.size import Size, faster, needed
 from cutwater.plan.table import csv_pieces, json_pieces
+from cutwater.plan.value import Plan
 from cutwater.web.fleet_text import to_csv
 from cutwater.web.state import PLANNERS, Asked
 from cutwater.web.step import client_data, lossy_note, wire_data
 
 COLUMNS = (
-    *("cut", "second_cut", "share", "alone", "wire", "waits", "session", "rate_up", "rate_down"),
+    *("cut", "second_cut", "share", "alone", "wire", "waits", "session", "last", "rate_up", "rate_down"),
     *(*PHASES, OVERLAP),
 )
-"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``; rates are those
-of a client's own link, or what it gets of a shared one."""
+"""Of each client: ``wire`` and ``waits`` are places in the lists ``wires`` and ``resources``; ``last`` is 1
+for those who end the round; rates are those of a client's own link, or what it gets of a shared one."""
 POINTS, FEW_POINTS, MANY = 61, 25, 2000
 """Points of the curve, and how many of them for a large fleet."""
 SHARED_POINTS = 13
@@ -48,7 +51,9 @@ def plan_answer(asked: Asked) -> bytes:
     rates = (problem.fleet.up, problem.fleet.down) if plan.rates is None else plan.rates
     waits = Busy.of(plan.phases).places
     told = (plan.cuts, plan.second_cuts, plan.shares, plan.details.alone, plan.wires, waits, plan.latencies)
-    columns = np.array([*told, *rates, *plan.phases, plan.phases.overlap], dtype="<f8")
+    last = finish_last(plan.latencies)
+    columns = np.array([*told, last, *rates, *plan.phases, plan.phases.overlap], dtype="<f8")
+    fedavg = _fedavg(problem)
     head = {
         "columns": COLUMNS,
         "count": len(plan),
@@ -56,19 +61,22 @@ def plan_answer(asked: Asked) -> bytes:
         "lossy": lossy_note(plan),
         "resources": RESOURCES,
         "client": client_data(problem, plan, asked.shown),
-        "planner": plan.planner,
-        "model": plan.model,
         "layers": plan.layers,
         "server_compute": plan.server_compute,
         "latency": plan.latency,
-        "lower_bound": plan.lower_bound,
-        "outcome": plan.outcome,
-        "fedavg": _fedavg(problem),
+        "gap": _gap(plan),
+        "fedavg": fedavg,
+        "speed_up": ratio(fedavg, plan.latency),
         "band": {"up": _capacity(problem.band.up), "down": _capacity(problem.band.down)},
         "explanation": plan.explain().splitlines(),
     }
     line = json.dumps(head, allow_nan=False).encode() + b"\n"
     return line.rjust(-(-len(line) // 8) * 8) + columns.tobytes()
+
+
+def _gap(plan: Plan) -> float | None:
+    """How far above the optimum a plan can be; None where nothing is known of that."""
+    return plan.gap if isfinite(plan.gap) else None
 
 
 def _fedavg(problem: Problem) -> float | None:

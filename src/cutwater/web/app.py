@@ -19,7 +19,7 @@ from cutwater.codec.words import in_words
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.jobs import OBJECTIVES
 from cutwater.plan.latency import PHASES
-from cutwater.report.html import SCRIPTS, STYLES, asset, escape, fill
+from cutwater.report.html import SCRIPTS, STYLES, asset, fill
 from cutwater.report.run_report import list_entry, report_data
 from cutwater.runs.confined import Folder, find_runs
 from cutwater.runs.reader import stamp
@@ -192,13 +192,12 @@ def _view() -> Response:
     """The report's own page, which asks for its data instead of holding it."""
     styles = "".join(f'<link rel="stylesheet" href="/assets/{name}">' for name in ("phases.css", *STYLES))
     scripts = "".join(f'<script src="/assets/{name}" defer></script>' for name in SCRIPTS)
-    live = f' data-live="{escape("/api/report")}"'
     parts = {
         "title": "Run · Cutwater",
         "policy": "",
         "styles": styles,
         "scripts": scripts,
-        "live": live,
+        "live": ' data-live="/api/report"',
         "data": "{}",
     }
     return Response(fill(asset("report.html"), **parts), media_type="text/html")

@@ -10,10 +10,11 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, ModelError, ScenarioError, suggest
 from cutwater.codec.registry import CODECS
-from cutwater.plan.session import Wires
+from cutwater.plan.session import Session, Wires
+from cutwater.profile.cache import profile_of
 from cutwater.profile.values import FORMAT, Profile
 from cutwater.runs.confined import Folder
-from cutwater.scenario.file import Scenario
+from cutwater.scenario.file import Scenario, counted_by
 from cutwater.scenario.sections import ModelSpec
 
 ZOO = (
@@ -32,6 +33,7 @@ ZOO = (
 GIVEN = "given"
 """What a page calls the model of the scenario it was started with, if that is not one of the zoo."""
 MOST_PROFILES = 200
+_profile_of = lru_cache(maxsize=64)(profile_of)
 
 
 class Catalogue:
@@ -47,8 +49,7 @@ class Catalogue:
             return None
         if self._given.model is None:
             return {"profile": str(self._given.profile_path)}
-        table = {key: value for key, value in vars(self._given.model).items() if value is not None}
-        return {"model": table}
+        return {"model": self._given.model.given}
 
     def profiles(self) -> list[str]:
         """The saved profiles that can be chosen."""
@@ -95,13 +96,11 @@ class Catalogue:
                     "own can be opened from the command line"
                 )
 
-    def counted(self, spec: ModelSpec, batch_size: int) -> Profile:
+    def counted(self, spec: ModelSpec, session: Session) -> Profile:
         """The profile of a zoo model."""
         with self._counting:  # two drags must not count the same model twice
             try:
-                return _count(
-                    spec.name, spec.input, spec.classes, spec.count, spec.kappa, batch_size, spec.optimizer
-                )
+                return _profile_of(spec.name, **counted_by(spec, session))
             except CutwaterError:
                 raise
             except Exception as error:
@@ -123,24 +122,3 @@ class Catalogue:
 def is_zoo(spec: ModelSpec) -> bool:
     """Whether a page may ask for this model by name."""
     return spec.name in ZOO and not spec.options
-
-
-@lru_cache(maxsize=64)
-def _count(
-    name: str,
-    input_: str,
-    classes: int | None,
-    count: str,
-    kappa: float | None,
-    batch_size: int,
-    optimizer: str,
-) -> Profile:
-    from cutwater.profile.count import profile_model
-
-    settings: dict[str, Any] = {
-        "count": count,
-        "kappa": kappa,
-        "batch_size": batch_size,
-        "optimizer": optimizer,
-    }
-    return profile_model(name, input_, classes, **settings)

@@ -93,7 +93,7 @@ def from_scenario(scenario: Scenario, profile: str | None = None) -> dict[str, A
         fleet["csv"] = to_csv(scenario.fleet)
     model: dict[str, Any] = {"profile": profile or GIVEN}
     if profile is None and scenario.model is not None:
-        model = {"model": {key: value for key, value in vars(scenario.model).items() if value is not None}}
+        model = {"model": scenario.model.given}
     compute = scenario.server.compute
     return {
         **model,

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 
 from cutwater.base.errors import CutwaterError, EngineError
+from cutwater.base.examples import examples_folder
 from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
+from cutwater.web import NO_WEB_SERVER
 from cutwater.web.answers import warm_up
 from cutwater.web.app import Site
 from cutwater.web.catalogue import Catalogue, is_zoo
@@ -61,7 +62,7 @@ def make_site(scenario: Scenario | None, runs: Folder | None, profiles: Folder |
     """What to offer: the owner's scenario, or the paper's ten clients."""
     catalogue = Catalogue(profiles, scenario)
     if scenario is None:
-        text = files("cutwater.web").joinpath("assets", "start.toml").read_text(encoding="utf-8")
+        text = (examples_folder() / "paper-ten.toml").read_text(encoding="utf-8")
         return Site(from_toml(text, catalogue), catalogue, runs)
     named = scenario.model is not None and is_zoo(scenario.model)
     start = from_scenario(scenario) if named else from_scenario(scenario, profile="given")
@@ -75,7 +76,7 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
 
         from cutwater.web.doors import Doors
     except ImportError as error:
-        raise CutwaterError("the planner page needs a web server: pip install 'cutwater[web]'") from error
+        raise CutwaterError(NO_WEB_SERVER) from error
     app = site.app(listening.host, listening.token)
     threading.Thread(target=_warm, args=(site,), daemon=True).start()
     config = uvicorn.Config(
@@ -86,6 +87,6 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
 
 
 def _warm(site: Site) -> None:
-    """Import torch, count the first model and load compiled code while the browser opens."""
+    """Have the first model's profile, counted or kept, and load compiled code while the browser opens."""
     with suppress(CutwaterError):  # the page shows the sentence
         warm_up(read_asked(site.start, site.catalogue))

@@ -127,7 +127,7 @@ def read_asked(body: object, catalogue: Catalogue) -> Asked:
     scenario = read_scenario(tables, HERE, NOWHERE)
     catalogue.check_codecs(scenario.wires)
     profile = (
-        catalogue.counted(scenario.model, scenario.session.batch_size)
+        catalogue.counted(scenario.model, scenario.session)
         if scenario.model is not None
         else catalogue.saved(given["profile"])
     )

@@ -4,6 +4,12 @@
   const { svg: make, format, sum, most } = CW;
   const { text, rect, line, short, axes, leftFor } = CW.draw;
 
+  /* How a session is cut, for its bar: {split, cut, second_cut, share}, and how it crosses the cut in words. */
+  CW.crossingNote = ({ split, cut, second_cut: second, share }, wire) =>
+    split
+      ? `cut after layer ${cut}${second ? ` and ${second}` : ""}, share ${format.compute(share)}; ${wire}`
+      : "whole model on the device";
+
   /* Sessions as bars of phases: {rows: [{name, phases, seconds, overlap, planned, note, lost, split}],
    * phases: names, level}; planned has phases, seconds and overlap, too. */
   CW.sessions = (svg, data, width) => {

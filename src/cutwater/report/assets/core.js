@@ -167,7 +167,7 @@ const CW = {};
     tip.hidden = true;
   };
 
-  CW.figure = ({ id, title, note = "", describe = "", draw }) => {
+  CW.figure = ({ id, title, note = "", draw }) => {
     const svg = CW.svg("svg", { tabindex: 0, role: "img", class: "drawing" });
     const noteNode = CW.el("p", { class: "note", text: note });
     const legend = CW.el("div", { class: "legend" });
@@ -179,11 +179,10 @@ const CW = {};
         "aria-label": `Save "${title}" as ${kind.toUpperCase()}`,
         onclick: () => CW.save(svg, id, kind),
       });
-    const heading = CW.el("h3", { text: title });
     const root = CW.el(
       "figure",
       { class: "chart", id },
-      CW.el("figcaption", {}, heading, CW.el("span", { class: "tools" }, save("svg"), save("png"))),
+      CW.el("figcaption", {}, CW.el("h3", { text: title }), CW.el("span", { class: "tools" }, save("svg"), save("png"))),
       noteNode,
       legend,
       CW.el("div", { class: "plot" }, svg),
@@ -206,7 +205,7 @@ const CW = {};
       svg.setAttribute("width", width);
       svg.setAttribute("height", told.height);
       svg.setAttribute("viewBox", `0 0 ${width} ${told.height}`);
-      svg.setAttribute("aria-label", `${title}. ${told.says || describe} Arrow keys read the values.`);
+      svg.setAttribute("aria-label", `${title}. ${told.says ?? ""} Arrow keys read the values.`);
       const keys = JSON.stringify(told.legend || []);
       if (keys === legend.dataset.keys) return;
       legend.dataset.keys = keys;
@@ -282,9 +281,6 @@ const CW = {};
       },
       note: (text) => {
         noteNode.textContent = text;
-      },
-      title: (text) => {
-        heading.textContent = text;
       },
     };
   };

@@ -97,9 +97,7 @@
           seconds: client.planned_seconds,
           overlap: client.planned_overlap,
         },
-        note: client.split
-          ? `cut after layer ${client.cut}${client.second_cut ? ` and ${client.second_cut}` : ""}, share ${format.compute(client.share)}; ${run.wires[client.wire]}`
-          : "whole model on the device",
+        note: CW.crossingNote(client, run.wires[client.wire]),
       }));
 
     const drawShares = (one) => {

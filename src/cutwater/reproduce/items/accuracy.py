@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutwater.execute.local import Tick
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.mean_curve import LABELS, MeanCurve, mean_curve
@@ -18,6 +17,8 @@ from cutwater.reproduce.training import (
     Training,
     TrainingSettings,
     check,
+    heard_by,
+    kept_in,
     load_data,
     long_sessions,
     make_study,
@@ -98,17 +99,11 @@ class Accuracy:
 def run(settings: TrainingSettings, context: Context) -> Accuracy:
     """Train every seed, check the bits, read every clock."""
     data, note = load_data(settings.source)
-    each = settings.rounds * settings.clients
     trainings = []
-    for number, seed in enumerate(settings.seeds):
-
-        def heard(tick: Tick, before: int = number * each) -> None:
-            context.watch(before + (tick.round - 1) * tick.sessions + tick.done, len(settings.seeds) * each)
-
+    for done, seed in enumerate(settings.seeds):
         study = make_study(settings, data, seed)
-        kept = context.runs if settings.keep else None
-        folder = kept / f"{settings.model}-seed-{seed}" if kept is not None else None
-        trainings.append(train(study, folder, heard))
+        folder = kept_in(context, settings, f"{settings.model}-seed-{seed}")
+        trainings.append(train(study, folder, heard_by(context, settings, done, len(settings.seeds))))
     first = make_study(settings, data, settings.seeds[0])
     return Accuracy(
         model=settings.model,
@@ -218,6 +213,7 @@ def claims(values: Accuracy) -> list[Claim]:
 
 NORMAL = TrainingSettings(model="cnn", rounds=20, lr=0.003)
 """The learning rate is such that accuracy rises over many rounds, as it does in the paper."""
+FULL = TrainingSettings(model=MODEL, rounds=PAPER_ROUNDS, evaluate_every=2, checked=1, keep=True)
 
 ITEM = Item(
     name="accuracy",
@@ -230,7 +226,7 @@ ITEM = Item(
     "trains EfficientNetV2-M itself for 60 rounds.",
     normal=NORMAL,
     quick=TrainingSettings(model="mlp", rounds=3, seeds=(1, 2), source="digits", checked=1),
-    full=TrainingSettings(model=MODEL, rounds=PAPER_ROUNDS, evaluate_every=2, checked=1, keep=True),
+    full=FULL,
     run=run,
     draw=draw,
     reading=reading,

@@ -1,14 +1,12 @@
 """Beyond the paper: the ten clients with overlapped parts and codecs, and what codecs do to accuracy."""
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutwater.base.errors import DataError
 from cutwater.codec import find_codec
-from cutwater.execute.local import Tick
 from cutwater.federate.study import Study
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.session import Wires
@@ -16,7 +14,7 @@ from cutwater.plan.worth import CODECS, PARTS, Worth, worth
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
 from cutwater.reproduce.sheet import letters, panels, styled
-from cutwater.reproduce.training import TrainingSettings, load_data, make_study, train
+from cutwater.reproduce.training import TrainingSettings, heard_by, kept_in, load_data, make_study, train
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,29 +126,18 @@ def _accuracies(settings: TrainingSettings, context: Context, done: int, total: 
     data, note = load_data(settings.source)
     if note:
         raise DataError(note)
-    steps = settings.rounds * settings.clients
     found = []
     for codec in TRIED:
         scores = []
         for seed in settings.seeds:
-
-            def heard(tick: Tick, before: int = done) -> None:
-                context.watch(before * steps + (tick.round - 1) * tick.sessions + tick.done, total * steps)
-
             study = with_codec(make_study(settings, data, seed), codec)
-            folder = _folder(settings, context, codec, seed)
-            scores.append(train(study, folder, heard, planners=()).accuracy[-1])
+            name = f"{settings.model}-{settings.source}-{settings.rounds}-rounds-{codec}-seed-{seed}"
+            heard = heard_by(context, settings, done, total)
+            trained = train(study, kept_in(context, settings, name), heard, planners=())
+            scores.append(trained.accuracy[-1])
             done += 1
         found.append(CodecAccuracy(settings.source, codec, not find_codec(codec).lossless, tuple(scores)))
     return found
-
-
-def _folder(settings: TrainingSettings, context: Context, codec: str, seed: int) -> Path | None:
-    """Where one training keeps its rounds, so that one that was interrupted goes on."""
-    if context.runs is None or not settings.keep:
-        return None
-    name = f"{settings.model}-{settings.source}-{settings.rounds}-rounds-{codec}-seed-{seed}"
-    return context.runs / name
 
 
 def with_codec(study: Study, codec: str) -> Study:

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cutwater.plan.planners import solve
 from cutwater.plan.value import Plan
-from cutwater.report.figures import GROUP_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, by_group, ten
-from cutwater.reproduce.sheet import INK, panels, styled
+from cutwater.reproduce.sheet import INK, panels, stacked_bars, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,12 +118,7 @@ def draw(values: Clients) -> "Figure":
 
 def stack(axes: "Axes", round_: PlannedRound, layers: int) -> None:
     """A bar for each client, stacked by kind of time; split ones carry their cut."""
-    place = np.arange(len(round_.cuts))
-    floor = np.zeros(len(place))
-    for group, colour in GROUP_COLOURS.items():
-        seconds = np.array(round_.groups[group])
-        axes.bar(place, seconds, bottom=floor, width=0.72, color=colour, label=group, linewidth=0)
-        floor += seconds
+    floor = stacked_bars(axes, range(len(round_.cuts)), round_.groups, 0.72)
     for k, cut in enumerate(round_.cuts):
         if cut < layers:
             axes.annotate(
@@ -200,8 +192,6 @@ ITEM = Item(
     about="What a round takes each of ten clients, with everyone on FedAvg and with Algorithm 1's plan.",
     basis=TEN_ARE,
     normal=Settings(),
-    quick=Settings(),
-    full=Settings(),
     run=run,
     draw=draw,
     reading=reading,

@@ -1,37 +1,7 @@
 """Fig. 5: the client's computing load against the cut."""
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from cutwater.reproduce.curves import COUNTED, Curve, CurveSettings, counted, draw_curve, numbers
-from cutwater.reproduce.item import Context, Expected, Item
-from cutwater.reproduce.sheet import styled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-def run(settings: CurveSettings, _: Context) -> Curve:
-    """F^C(l) + B^C(l) and β·l·(1 + κ) (eq. (25))."""
-    profile, fit = counted(settings)
-    flops = profile.client_flops
-    return Curve(
-        model=profile.model,
-        unit="GFLOPs a sample",
-        parameters={"beta_flops": fit.beta, "kappa": fit.kappa},
-        r2=fit.r2_compute,
-        true=numbers(flops, 1e9),
-        fitted=numbers(fit.client_flops(np.arange(1, len(profile) + 1)), 1e9),
-    )
-
-
-@styled
-def draw(curve: Curve) -> "Figure":
-    """The figure."""
-    figure, axes = draw_curve(curve, r"$\beta\,l\,(1+\kappa)$", "client's load (GFLOPs a sample)")
-    axes.legend(loc="upper left")
-    return figure
+from cutwater.reproduce.curves import COUNTED, LOAD, Curve, CurveSettings, draw_curve, run_curve
+from cutwater.reproduce.item import Expected, Item
 
 
 def reading(curve: Curve) -> str:
@@ -52,10 +22,8 @@ ITEM = Item(
     about="What a client computes for one sample, forward and backward, for every cut, and the fitted line.",
     basis=f"{COUNTED} The backward pass is taken as κ = 4.7 forward passes (see kappa).",
     normal=CurveSettings(),
-    quick=CurveSettings(),
-    full=CurveSettings(),
-    run=run,
-    draw=draw,
+    run=run_curve(LOAD),
+    draw=draw_curve(LOAD),
     reading=reading,
     expected=(Expected("r2", 0.9657, 0.9661), Expected("true.-1", 1.27, 1.29)),
 )

@@ -12,7 +12,7 @@ from cutwater.profile.fit import fit
 from cutwater.report.figures import GROUP_COLOURS, PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import SHARE, by_group, lone_client
-from cutwater.reproduce.sheet import panels, styled
+from cutwater.reproduce.sheet import panels, stacked_bars, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,11 +81,7 @@ def draw(values: CutLatency) -> "Figure":
     """Stacked by kind of time, with the three cuts that matter marked."""
     figure, (axes,) = panels(2.75)
     cuts = np.arange(1, len(values.latency) + 1)
-    floor = np.zeros(len(cuts))
-    for group, colour in GROUP_COLOURS.items():
-        seconds = np.array(values.groups[group])
-        axes.bar(cuts, seconds, bottom=floor, width=0.86, color=colour, label=group, linewidth=0)
-        floor += seconds
+    stacked_bars(axes, cuts, values.groups, 0.86)
     stacked = axes.legend(loc="upper left", ncols=2, columnspacing=1.0, handlelength=1.0)
     axes.add_artist(stacked)
     marks = (
@@ -186,8 +182,6 @@ ITEM = Item(
     "(printed in Mb/s; its seconds follow from megabytes). κ = 4.7 is what explains its 980 s. Nothing is "
     "calibrated.",
     normal=Settings(),
-    quick=Settings(),
-    full=Settings(),
     run=run,
     draw=draw,
     reading=reading,

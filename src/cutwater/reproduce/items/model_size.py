@@ -1,43 +1,10 @@
 """Fig. 3: the size of the client-side model against the cut."""
 
-from typing import TYPE_CHECKING
-
-from cutwater.profile.values import Profile
-from cutwater.reproduce.curves import COUNTED, Curve, CurveSettings, counted, draw_curve, numbers
-from cutwater.reproduce.item import Claim, Context, Expected, Item
-from cutwater.reproduce.sheet import styled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cutwater.reproduce.curves import COUNTED, SIZE, Curve, CurveSettings, draw_curve, run_curve
+from cutwater.reproduce.item import Claim, Expected, Item
 
 KNEE = 36
 """The layer after which, the paper says, the model grows sharply."""
-
-
-def run(settings: CurveSettings, _: Context) -> Curve:
-    """|w^C(l)| and α·l² (eq. (23))."""
-    profile, fit = counted(settings)
-    bits = profile.column("client_bits")
-    return Curve(
-        model=profile.model,
-        unit="MB",
-        parameters={"alpha_bits": fit.alpha},
-        r2=fit.r2_model,
-        true=numbers(bits, 8e6),
-        fitted=numbers(fit.client_bits(_cuts(profile)), 8e6),
-    )
-
-
-def _cuts(profile: Profile) -> list[int]:
-    return [cut.cut for cut in profile.cuts]
-
-
-@styled
-def draw(curve: Curve) -> "Figure":
-    """The figure."""
-    figure, axes = draw_curve(curve, r"$\alpha\,l^2$", "client-side model (MB)")
-    axes.legend(loc="upper left")
-    return figure
 
 
 def growth(curve: Curve) -> tuple[float, float]:
@@ -75,10 +42,8 @@ ITEM = Item(
     about="How much of the model a client holds, for every cut, and the parabola that the paper fits to it.",
     basis=COUNTED,
     normal=CurveSettings(),
-    quick=CurveSettings(),
-    full=CurveSettings(),
-    run=run,
-    draw=draw,
+    run=run_curve(SIZE),
+    draw=draw_curve(SIZE),
     reading=reading,
     claims=claims,
     expected=(Expected("r2", 0.9480, 0.9484), Expected("true.-1", 211.0, 212.0)),

@@ -11,7 +11,8 @@ from cutwater.plan.problem import Problem
 from cutwater.profile.cache import profile_of
 from cutwater.profile.fit import fit
 from cutwater.profile.values import Profile
-from cutwater.reproduce.curves import numbers
+from cutwater.report.figures import blank_figure
+from cutwater.reproduce.curves import FORMS, numbers
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import ten
 from cutwater.reproduce.sheet import COLUMN, CURVE, TRUE, styled
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMS = (
-    ("client-side model", "r2_model", r"$\alpha l^2$"),
-    ("client's load", "r2_compute", r"$\beta l(1+\kappa)$"),
-    ("smashed data", "r2_smashed", r"$\gamma_1/(l+\gamma_2)$"),
-)
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7")
 GOOD = 0.9
 """What the paper calls an accurate fit (Sec. VI-A)."""
@@ -89,7 +85,7 @@ class ModelFits:
     @property
     def wrong(self) -> tuple[str, ...]:
         """The curves that follow badly."""
-        return tuple(name for name, key, _ in FORMS if getattr(self, key) < GOOD)
+        return tuple(form.name for form in FORMS if getattr(self, form.r2) < GOOD)
 
 
 @dataclass(frozen=True)
@@ -120,12 +116,7 @@ def study(model: Model, links: tuple[int, ...]) -> ModelFits:
     """Fit one model's curves and plan the ten clients on them, for every speed of their links."""
     profile = exact_profile(model)
     curves, cuts = fit(profile), np.arange(1, len(profile) + 1)
-    flops = profile.client_flops
-    amounts = (
-        (profile.column("client_bits"), curves.client_bits(cuts)),
-        (flops, curves.client_flops(cuts)),
-        (profile.column("smashed_bits"), curves.smashed_bits(cuts)),
-    )
+    amounts = [(form.amount(profile), form.curve(curves, cuts)) for form in FORMS]
     problem = ten().replace(profile=profile)
     rounds = np.array([_round(problem, speed) for speed in links])
     optimum = rounds[:, 1]
@@ -160,19 +151,17 @@ def _round(problem: Problem, speed: int) -> list[float]:
 @styled
 def draw(values: Models) -> "Figure":
     """A row of curves for each model, and below what planning on them costs."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = len(values.studies)
-    figure = Figure(figsize=(COLUMN, 1.0 * rows + 1.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank_figure(COLUMN, 1.0 * rows + 1.9)
     grid = figure.add_gridspec(rows + 1, len(FORMS), height_ratios=[1.0] * rows + [1.6])
     for row, one in enumerate(values.studies):
-        for column, (name, key, formula) in enumerate(FORMS):
+        for column, form in enumerate(FORMS):
             axes = figure.add_subplot(grid[row, column])
-            _curve(axes, one, column, float(getattr(one, key)))
+            _curve(axes, one, column, float(getattr(one, form.r2)))
             if row == 0:
-                axes.set_title(f"{name}\n{formula}", fontsize=7)
+                # Columns are narrow: without the thin spaces that a wider figure has.
+                tex = form.tex.replace(r"\,", " ")
+                axes.set_title(f"{form.name}\n{tex}", fontsize=7)
             if column == 0:
                 axes.set_ylabel(f"{one.label}\npart of its max.", fontsize=6.5)
             if row == rows - 1:
@@ -258,8 +247,6 @@ ITEM = Item(
     basis="Models of the zoo at their usual input (ResNet-50 and ViT-Tiny: 3×224×224; text: 128 tokens, 12 "
     "blocks), counted exactly; clients, server and session are those of clients (Fig. 8).",
     normal=Settings(),
-    quick=Settings(),
-    full=Settings(),
     run=run,
     draw=draw,
     reading=reading,

@@ -4,7 +4,7 @@
   const PREFIX = { k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
   const UNITS = { B: 8, "B/s": 8, ms: 1e-3, us: 1e-6, µs: 1e-6, min: 60, h: 3600 };
 
-  /* To sort and to choose by; NaN where a cell says nothing. What a text means in a plan is for the server to say. */
+  /* To sort, to choose by and to place a slider; NaN where a cell says nothing. What a text means in a plan is for the server to say. */
   CW.amount = (cell) => {
     const found = /^\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)i?(.*)$/.exec(cell);
     if (!found) return NaN;

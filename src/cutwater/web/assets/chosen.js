@@ -31,7 +31,7 @@
       const filter = byId("fleet-filter").value,
         plan = table.plan();
       if (!filter || !plan) return null;
-      if (filter === "last") return (k) => plan.session[k] >= plan.latency * (1 - 1e-6);
+      if (filter === "last") return (k) => plan.last[k] > 0;
       return (k) => (plan.cut[k] < plan.layers) === (filter === "split");
     };
     const bySearch = () => {

@@ -2,14 +2,8 @@
 /* The controls beside the plan: sliders and fields, each of which changes one part of the scenario. */
 (() => {
   const { el, byId } = CW;
-  const PREFIX = { k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
   const FACTORS = ["rates", "devices"];
 
-  /* FLOPS from text, only to place the slider: what a text means is for the server to say. */
-  const flops = (text) => {
-    const found = /^\s*([\d.,_eE+-]+)\s*([kKMGTP]?)F/.exec(text);
-    return found ? Number(found[1].replaceAll(/[,_]/g, "")) * (PREFIX[found[2]] || 1) : NaN;
-  };
   /* A number where it is one, else the text, so that the server can name what is wrong with it. */
   CW.numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
@@ -27,7 +21,7 @@
     /* ---- the server's compute: a slider over three decades, and a text ---- */
     const place = (compute) => Math.round((1000 * Math.log(compute / ends[0])) / Math.log(ends[1] / ends[0]));
     const showServer = () => {
-      const compute = flops(state.server);
+      const compute = CW.amount(state.server); // only to place the slider
       if (compute > 0 && !(compute >= ends[0] && compute <= ends[1])) {
         const low = 10 ** (Math.floor(Math.log10(compute)) - 1);
         ends = [low, low * 1000];
@@ -102,9 +96,9 @@
       byId("session-label").textContent = value("session") === "epochs" ? "Epochs" : "Steps";
     };
     const readSession = () => {
-      const { labels } = state.session || {};
+      const { epochs, steps, ...rest } = state.session || {};
       state.session = {
-        ...(labels && { labels }),
+        ...rest,
         [value("session")]: CW.numberOrText(value("amount")),
         batch_size: CW.numberOrText(value("batch")),
         micro_batches: CW.numberOrText(value("parts")),

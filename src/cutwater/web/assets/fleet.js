@@ -223,7 +223,7 @@
           format.seconds(plan.session[k]),
           small("waits", `waits for ${plan.resources[plan.waits[k]]}`),
         );
-        node.classList.toggle("slowest", plan.session[k] >= plan.latency * (1 - 1e-6));
+        node.classList.toggle("slowest", plan.last[k] > 0);
       }
     };
 

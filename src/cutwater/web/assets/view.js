@@ -50,8 +50,7 @@
     curve.svg.addEventListener("pointermove", along);
 
     const verdict = () => {
-      const gap = plan.lower_bound ? plan.latency / plan.lower_bound - 1 : null;
-      const gain = plan.fedavg ? plan.fedavg / plan.latency : 1;
+      const { gap, speed_up: gain } = plan;
       const parts = [];
       if (gap !== null)
         parts.push(gap < 1e-9 ? "no plan is faster" : `${format.percent(gap)} above the optimum`);
@@ -60,18 +59,16 @@
     };
     const client = (k) => {
       const split = plan.cut[k] < plan.layers;
+      const one = { split, cut: plan.cut[k], second_cut: plan.second_cut[k], share: plan.share[k] };
       return {
+        ...one,
         name: fleet.name(k),
         phases: phases.map((phase) => plan[phase][k]),
         seconds: plan.session[k],
         overlap: plan.overlap[k],
-        split,
         alone: plan.alone[k],
         latency: plan.session[k],
-        share: plan.share[k],
-        note: split
-          ? `cut after layer ${plan.cut[k]}${plan.second_cut[k] ? ` and ${plan.second_cut[k]}` : ""}, share ${format.compute(plan.share[k])}; ${plan.wires[plan.wire[k]].text}`
-          : "whole model on the device",
+        note: CW.crossingNote(one, plan.wires[plan.wire[k]].text),
       };
     };
 
@@ -155,7 +152,7 @@
         pick,
         bar,
         format.seconds(row.latency),
-        row.gap === null ? "-" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
+        row.gap === null ? "–" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
         format.count(row.sharing),
         format.seconds(row.seconds),
       ];
