@@ -80,6 +80,17 @@ def test_a_cache_that_can_not_be_used_is_none(counted, tmp_path, monkeypatch):
     assert counted == ["cnn", "cnn"]
 
 
+def test_the_oldest_go_when_there_are_too_many(counted, folder, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_KEPT", 2)
+    for size in (1, 2, 3):
+        profile_of("mlp", **{**ASKED, "batch_size": size})
+    assert len(list(folder.iterdir())) == 2
+    profile_of("mlp", **{**ASKED, "batch_size": 3})
+    assert len(counted) == 3, "the newest is there"
+    profile_of("mlp", **{**ASKED, "batch_size": 1})
+    assert len(counted) == 4, "the oldest is not"
+
+
 def test_what_is_refused_is_refused_every_time_and_not_kept(folder):
     for _ in range(2):
         with pytest.raises(cutwater.CutwaterError, match="no option 'depth'"):

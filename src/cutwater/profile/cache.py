@@ -20,6 +20,8 @@ from cutwater.profile.values import Profile
 
 _COUNTED_BY = ("model", "profile")
 """The packages that a profile follows from."""
+MOST_KEPT = 256
+"""Profiles; the oldest go first. Whoever tries sizes on a page, or releases, does not fill a disk."""
 
 
 def profile_of(name: str, **settings: Any) -> Profile:
@@ -35,7 +37,15 @@ def profile_of(name: str, **settings: Any) -> Profile:
     if path is not None:
         with suppress(CutwaterError):  # a cache that can't be written is none
             write_json(path, profile.to_json())
+            _remove_oldest(path.parent)
     return profile
+
+
+def _remove_oldest(folder: Path) -> None:
+    with suppress(OSError):  # another process removes the same ones
+        kept = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+        for file in kept[:-MOST_KEPT]:
+            file.unlink()
 
 
 def _path(settings: dict[str, Any]) -> Path | None:
