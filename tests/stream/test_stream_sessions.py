@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -350,6 +351,31 @@ def test_a_server_half_that_fails_ends_its_session_with_a_reason(
     assert record.failure is not None
     assert record.failure.status is status
     assert record.steps == 0
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["at the next part", "at the end"])
+def test_a_half_that_fails_when_its_reply_is_out_ends_its_session_with_a_reason(
+    last: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Careless(Echo):
+        async def step(
+            self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor
+        ) -> StepResult:
+            result = await super().step(session, part, smashed, labels)
+            return replace(result, rest=lambda: 1 // 0)
+
+    with StreamServer(Careless(), limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            go_on = client.finish if last else partial(client.step, 1, *example())
+            with pytest.raises(RefusedError, match="half failed after its last reply; see its") as refused_:
+                go_on()
+        record = server.wait(ticket, 5)
+    assert refused_.value.status is Status.INTERNAL
+    assert record.failure is not None
+    assert not record.finished
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_client_is_told_what_it_does_wrong_before_anything_is_sent() -> None:

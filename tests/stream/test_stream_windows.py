@@ -220,6 +220,29 @@ def test_a_server_that_is_gone_for_good_is_an_error_by_the_deadline() -> None:
     assert refused.value.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 
 
+def test_a_half_that_fails_beside_a_part_fails_the_session_and_nobody_waits() -> None:
+    class Careless(Slow):
+        async def step(
+            self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor
+        ) -> StepResult:
+            return replace(await super().step(session, part, smashed, labels), rest=lambda: 1 // 0)
+
+    half = Careless()
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, EXPECT)
+        with connecting(ticket, EXPECT, limits=QUICK) as client:
+            thread, out = in_a_thread(lambda: run(client, EXPECT))
+            assert eventually(lambda: hosted_of(server, ticket).window.received == 4)
+            half.go.set()
+            thread.join(10)
+        record = server.wait(ticket, 5)
+        assert server.revoke(ticket) == record
+    assert "half failed after its last reply; see its log" in str(out[0])
+    assert record.failure is not None
+    assert record.failure.status is Status.INTERNAL
+    assert record.parts == 1
+
+
 def test_a_part_that_fails_fails_the_session_and_those_behind_it_are_never_trained() -> None:
     class Failing(Slow):
         async def step(

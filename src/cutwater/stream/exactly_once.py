@@ -219,11 +219,15 @@ class HostedSession:
             return kept.packed if kept is not None else None
         return kept.packed.saying(WAITED, max(self._clock() - kept.idle_from, 0.0))
 
-    def do_the_rest(self) -> None:
-        """The reply to the last part is out, or need not be waited for."""
+    def do_the_rest(self) -> bool:
+        """The reply to the last part is out, or need not be waited for; whether the session goes on."""
         rest, self._rest = self._rest, None
         if rest is not None:
-            rest()
+            try:
+                rest()
+            except Exception:
+                self._broke("after its last reply")
+        return self.failure is None
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
         """Whether this task is in the middle of a part, and so must be left alone."""
@@ -256,26 +260,31 @@ class HostedSession:
 
     async def _run(self, arrived: _Arrived) -> Kept | None:
         planned, message, since = arrived
-        self.do_the_rest()
         try:
+            if not self.do_the_rest():
+                return None
             if self.notes is not None and isinstance(planned, Planned):
                 await self.notes.part(planned, message, self._account)
             computed = await self._one_part.compute(planned, message)
+            before = self.window.before(message.number)
+            if before is not None:
+                # A codec may be done sooner with this part; replies count in order.
+                await asyncio.shield(before)
+            if not self.do_the_rest():
+                return None
+            self._counts.note(planned, computed.carried)
+            self.seconds["server"] += computed.seconds
+            self._heard = self._clock()
+            if isinstance(planned, Move):
+                self._settle_at(planned)
+            else:
+                self.seconds["stepped"] = self._heard - self._opened
         except RefusedError as refusal:
             self.fail(refusal)
             return None
-        before = self.window.before(message.number)
-        if before is not None:
-            # A codec may be done sooner with this part; replies count in order.
-            await asyncio.shield(before)
-        self.do_the_rest()
-        self._counts.note(planned, computed.carried)
-        self.seconds["server"] += computed.seconds
-        self._heard = self._clock()
-        if isinstance(planned, Move):
-            self._settle_at(planned)
-        else:
-            self.seconds["stepped"] = self._heard - self._opened
+        except Exception:
+            self._broke(f"at part {message.number}")
+            return None
         self._rest = computed.rest
         return Kept(computed.packed, since + computed.seconds)
 
@@ -320,6 +329,8 @@ class HostedSession:
             if self.notes is not None:
                 self.notes.finish(parts, norm, self.seconds["session"])
             self.do_the_rest()
+            if self.failure is not None:
+                raise self.failure
             self.finished, self._norm = True, norm
             self._end()
 
@@ -334,6 +345,11 @@ class HostedSession:
         self._rest = None
         self._dismiss(self.failure)
         self._end()
+
+    def _broke(self, when: str) -> None:
+        """End the session over an exception that is being handled, which is no refusal."""
+        log.exception("the server's half failed %s of %s", when, self.session)
+        self.fail(RefusedError(Status.INTERNAL, f"the server's half failed {when}; see its log"))
 
     def _expire(self) -> None:
         reason = f"the session's {self.claims.session_seconds:g} s are over"
