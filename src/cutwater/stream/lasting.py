@@ -59,7 +59,7 @@ class LastingServer(StreamServer):
         self._found: list[HostedSession] = []
 
     def open(self, opening: Mapping[str, Any]) -> HostedSession:
-        """Host a session from now on; asked again, it is the one that there is."""
+        """Host a session from now on, which is not hosted yet."""
         return self._in_loop(self._open(opening))
 
     def drop(self, session: str, reason: str = "the round is over") -> SessionRecord:
