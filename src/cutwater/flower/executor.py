@@ -8,6 +8,7 @@ once; the others get its share of the server (``adapting``) and are unaffected o
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from queue import SimpleQueue
 
 from flwr.app import Message
@@ -95,14 +96,16 @@ class FlowerExecutor:
         deadline = orders.deadline or 5 * orders.plan.latency + _SPARE
         self._began = self._clock()
         out: list[Sent] = []
-        try:
+        with ExitStack() as placed:
             for task in orders.tasks:
-                # One by one, so that what was placed is ended if another can't be.
+                # One by one, so that what was placed is ended if another can't be placed, or ended.
                 share = orders.plan[task.client].share
                 try:
                     out.append(self._book.place(task, share, orders.weights, deadline))
                 except CutwaterError as error:
                     yield Lost(task.client, str(error))
+                else:
+                    placed.callback(self._book.end, out[-1])
             shares = Resharing(
                 self._study,
                 orders,
@@ -120,9 +123,6 @@ class FlowerExecutor:
                     yield change
                 if arrival is not None:
                     yield arrival
-        finally:
-            for sent in out:
-                self._book.end(sent)
 
     def _replies(
         self, orders: Orders, out: Sequence[Sent], deadline: float

@@ -145,5 +145,7 @@ class OrderBook:
         """Close the session of an order, if it still has one; nobody can go on with it."""
         if sent.ticket is not None:
             ticket, sent.ticket = sent.ticket, None
-            close_session(self._stream, self._hosting, ticket)
-            self._admission.release(sent.task)
+            try:
+                close_session(self._stream, self._hosting, ticket)
+            finally:
+                self._admission.release(sent.task)

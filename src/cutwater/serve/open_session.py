@@ -44,5 +44,7 @@ def open_session(
 
 def close_session(stream: Tickets, hosting: Halves, ticket: Ticket) -> None:
     """End a session, if it has not ended, and forget what it left; nobody can go on with it."""
-    stream.revoke(ticket)
-    hosting.forget(ticket.claims.id)
+    try:
+        stream.revoke(ticket)
+    finally:
+        hosting.forget(ticket.claims.id)
