@@ -38,7 +38,7 @@ class LeaseHolder:
     ) -> None:
         self._ticket, self._client, self._clock = ticket, client, clock
         self._limits = limits or Limits()
-        self._inbox, self._outbox = Inbox(most, clock), Outbox(clock)
+        self._inbox, self._outbox = Inbox(most, clock), Outbox()
         self._letters: queue.SimpleQueue[Letter | object | Exception] = queue.SimpleQueue()
         self._turn = threading.Condition()
         self._said: list[bytes] = []
