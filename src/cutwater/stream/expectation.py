@@ -101,18 +101,26 @@ class Expectation:
     def __post_init__(self) -> None:
         for what, value in (("micro_batches", self.micro_batches), ("batches", min(self.batches, default=0))):
             if not 0 < value < 2**32:
-                raise EngineError(f"{what} is {value}, but a session needs at least 1")
+                raise EngineError(f"{what} is {value}, but must be 1 to {2**32 - 1}")
         if not self.smashed:
             raise EngineError("a session over the stream needs at least one smashed tensor")
         if (self.labels is None) != bool(self.output) or (self.output and self.overlapped):
-            raise EngineError("labels go up, or the server's output comes down, and then parts go in turn")
+            raise EngineError(
+                "with labels there is no output; without labels there must be one, and parts must not overlap"
+            )
         if self.once and (self.gradients or self.overlapped):
             raise EngineError("rows go up once where parts go in turn and no gradient comes back")
         names = [spec.name for spec in (*self.smashed, *([self.labels] if self.labels else ()))]
         if len(set(names)) != len(names):
             raise EngineError(f"the tensor names {names} must differ")
-        if not (set(self.gradients) <= set(self.smashed) and set(self.output_gradients) <= set(self.output)):
-            raise EngineError("every gradient must have the name, type and shape of a smashed tensor")
+        for what, gradients, of in (
+            ("smashed data", self.gradients, self.smashed),
+            ("the server's output", self.output_gradients, self.output),
+        ):
+            if not set(gradients) <= set(of):
+                raise EngineError(
+                    f"every gradient of {what} must have name, type and shape of a tensor of it"
+                )
 
     @classmethod
     def like(
