@@ -170,7 +170,7 @@ class Proxy:
         self._spawn(self._accept)
 
     def aim(self, server: StreamServer) -> None:
-        self.target = ("127.0.0.1", server._port)
+        self.target = ("127.0.0.1", server.port)
 
     def cut(self) -> None:
         """Cut what is connected now."""

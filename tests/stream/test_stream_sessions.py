@@ -473,7 +473,7 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 def test_tickets_name_the_address_that_is_advertised(advertise: str, found: str) -> None:
     with StreamServer(Echo(), advertise=advertise, limits=QUICK) as server:
         ticket = issue(server, expected())
-        assert ticket.claims.address == found.format(server._port)
+        assert ticket.claims.address == found.format(server.port)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ From the wire upwards:
     step_trainer  whoever trains the server's halves, as the stream sees it
     one_part      what the server does with a part, from its bytes to its reply's
     move          what a session needs to go on at another cut
+    entry         who is let in: the client that came first, over one connection at a time
     window        which part may come, and the replies that are kept
     exactly_once  a session's state at the server: every part takes effect exactly once
     journal       a file from which a session goes on after the process that hosted it has died

@@ -11,15 +11,12 @@ from typing import NoReturn, Protocol
 
 import grpc
 
+from cutwater.stream.entry import Ending
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.expectation import Gate
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import NORM, Assembler, Message, Packed, Packer
-from cutwater.stream.refusal import RefusedError
 from cutwater.stream.ticket import Metadata
-
-Ending = asyncio.Future[RefusedError]
-"""Of a connection: done when it is to end, and why; cancelled when it was lost."""
 
 
 class OpenCall(Protocol):
