@@ -26,5 +26,5 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     from cutwater.stream import connection
 
     assert connection.HAS_FAST_CALL, "the grpcio of the tests has both ways"
-    monkeypatch.setattr(connection._Way, "fast", request.param == "fast")
+    monkeypatch.setattr(connection, "FAST", request.param == "fast")
     return request.param

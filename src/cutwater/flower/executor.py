@@ -17,6 +17,7 @@ from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.executor import Arrival, Lost, Orders
 from cutwater.federate.study import Study
+from cutwater.flower.failures import ForgottenError
 from cutwater.flower.leases import Leases
 from cutwater.flower.letters import from_letter
 from cutwater.flower.orders import SETTLE, OrderBook, Sent
@@ -24,7 +25,6 @@ from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose, Resharing
 from cutwater.flower.roster import Roster, replies
 from cutwater.flower.updates import Reply, content_of, read_update
-from cutwater.flower.wire import ForgottenError
 from cutwater.model.traffic import tensor_bytes
 from cutwater.serve.sessions import Halves, Tickets
 from cutwater.stream.lease import Event, News
@@ -119,7 +119,7 @@ class FlowerExecutor:
             for found in self._settled(out, self._replies(orders, out, deadline)):
                 arrival = None if found is None else self._arrival(orders, *found)
                 lost = arrival.client if isinstance(arrival, Lost) else None
-                if (change := shares.look(self._clock() - self._began, out, lost)) is not None:
+                if (change := shares.look(self._clock() - self._began, lost)) is not None:
                     yield change
                 if arrival is not None:
                     yield arrival
