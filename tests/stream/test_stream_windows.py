@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 import stream_rig
 import torch
-from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, in_a_thread, issue, proxied, step_frames
+from stream_rig import (
+    QUICK,
+    Echo,
+    Raw,
+    Slow,
+    eventually,
+    example,
+    expecting,
+    in_a_thread,
+    issue,
+    proxied,
+    step_frames,
+)
 from torch import Tensor
 
 from cutwater.base.errors import EngineError, RunError
@@ -38,7 +50,7 @@ WIDTH = 64
 
 def windows(batches: tuple[int, ...] = (10, 3), micro_batches: int = 4) -> Expectation:
     """Windows of parts of 3, 3, 2 and 2 samples, and of three parts of one."""
-    return Expectation.like(
+    return expecting(
         *example(4, WIDTH), batches=batches, classes=10, micro_batches=micro_batches, overlapped=True
     )
 
@@ -533,7 +545,7 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
 
 def test_a_client_that_never_reads_is_refused_when_it_goes_on_or_dropped_at_its_deadline() -> None:
     rows, width = 64, 64 * 1024
-    expect = Expectation.like(
+    expect = expecting(
         *example(rows, width), batches=[rows, rows], classes=10, micro_batches=2, overlapped=True
     )
     pieces = [

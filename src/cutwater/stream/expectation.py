@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from torch import Tensor
-
 from cutwater.base.errors import EngineError
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.heads import Outline
@@ -121,38 +119,6 @@ class Expectation:
                 raise EngineError(
                     f"every gradient of {what} must have name, type and shape of a tensor of it"
                 )
-
-    @classmethod
-    def like(
-        cls,
-        smashed: Sequence[Tensor],
-        labels: Tensor,
-        *,
-        batches: Sequence[int],
-        classes: int | None = None,
-        micro_batches: int = 1,
-        overlapped: bool = False,
-    ) -> "Expectation":
-        """The expectation that example tensors (meta tensors will do) of any number of samples set.
-
-        >>> import torch
-        >>> example = Expectation.like([torch.ones(4, 8)], torch.zeros(4).long(), batches=[4, 4], classes=10)
-        >>> example.batches, example.smashed[0].shape, example.labels.values
-        ((4, 4), (8,), (0, 9))
-        """
-        values = None if classes is None else (0, classes - 1)
-        specs = tuple(
-            TensorSpec(f"smashed.{place}", tensor.dtype, tuple(tensor.shape[1:]))
-            for place, tensor in enumerate(smashed)
-        )
-        return cls(
-            batches=tuple(batches),
-            smashed=specs,
-            labels=TensorSpec("labels", labels.dtype, tuple(labels.shape[1:]), values),
-            gradients=tuple(spec for spec in specs if spec.dtype.is_floating_point),
-            micro_batches=micro_batches,
-            overlapped=overlapped,
-        )
 
     @property
     def window(self) -> int:
