@@ -7,6 +7,7 @@ client's samples, from ``loader="package.module:function"`` in its config.
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.flower.failures import failure
 from cutwater.flower.run_config import RunConfig
 
-Answer = Callable[[str, RunConfig], RecordDict]
-"""By a client's name and the run config."""
+Answer = Callable[[RecordDict, str, Mapping[str, Any], RunConfig], RecordDict]
+"""To what a message holds, by a client's name, its node's config and the run's."""
 
 
 def client_app(beside: str | Path) -> ClientApp:
@@ -27,10 +28,10 @@ def client_app(beside: str | Path) -> ClientApp:
     app, folder = ClientApp(), Path(beside)
 
     def answered(message: Message, context: Context, answer: Answer) -> Message:
-        """What a node that knows who it is answers, or why it can't."""
+        node = context.node_config
         try:
             settings = RunConfig.of(context.run_config, folder)
-            records = answer(client_name(context.node_config, settings), settings)
+            records = answer(message.content, client_name(node, settings), node, settings)
         except CutwaterError as error:
             records = failure(error)
         return Message(records, reply_to=message)
@@ -39,7 +40,7 @@ def client_app(beside: str | Path) -> ClientApp:
     def query(message: Message, context: Context) -> Message:
         began = time.monotonic()
 
-        def who(name: str, settings: RunConfig) -> RecordDict:
+        def who(_: RecordDict, name: str, *__: object) -> RecordDict:
             seconds = time.monotonic() - began
             return RecordDict({"who": ConfigRecord({"client": name, "seconds": seconds})})
 
@@ -52,20 +53,14 @@ def client_app(beside: str | Path) -> ClientApp:
         from cutwater.flower.node import answer
 
         keep_freed_memory()
-        node = context.node_config
-        return answered(
-            message,
-            context,
-            lambda name, settings: answer(message.content, name, node, settings, began=began),
-        )
+        return answered(message, context, partial(answer, began=began))
 
     @app.train("lease")
     def lease(message: Message, context: Context) -> Message:
         from cutwater.flower.holding import hold
 
         keep_freed_memory()
-        node = context.node_config
-        return answered(message, context, lambda name, settings: hold(message.content, name, node, settings))
+        return answered(message, context, hold)
 
     return app
 
