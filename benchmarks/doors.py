@@ -48,7 +48,7 @@ sys.path.insert(0, sys.argv[1])
 from stream_rig import Echo, expected, issue
 from cutwater.stream.server import StreamServer
 with StreamServer(Echo()) as server:
-    print(server._port, flush=True)
+    print(server.port, flush=True)
     for line in sys.stdin:
         name = line.strip()
         ticket = issue(server, expected(steps=10**6), client=name, open_seconds=600.0, session_seconds=600.0)
@@ -73,7 +73,7 @@ from stream_rig import Echo, example, expected, issue
 from cutwater.stream.client import StreamClient
 from cutwater.stream.server import StreamServer
 with StreamServer(Echo()) as server:
-    print(server._port, flush=True)
+    print(server.port, flush=True)
     sys.stdin.readline()
     with StreamClient(issue(server, expected()), expected(), client="k1") as client:
         smashed, labels = example()

@@ -9,10 +9,15 @@ while they had work. Then a session sends and is sent 1 MiB a step over a line o
 way.
 """
 
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import torch
+from stream_rig import expecting
 from torch import nn
 
 from cutwater.data.custom import from_datasets
@@ -28,7 +33,6 @@ from cutwater.serve.device import run_at_device
 from cutwater.serve.expectations import expectation
 from cutwater.serve.several_jobs import SeveralJobs
 from cutwater.stream.client import StreamClient
-from cutwater.stream.expectation import Expectation
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import StepResult
 from cutwater.train.session import Task
@@ -119,7 +123,7 @@ def rates_of_a_line(quick: bool, verdict: Verdict) -> None:
     """A session that is paced both ways."""
     steps, smashed, labels = 3 if quick else 20, (torch.randn(16, 1 << 14),), torch.zeros(16).long()
     smashed[0].requires_grad_()
-    expect = Expectation.like(smashed, labels, batches=[16] * steps, classes=10)
+    expect = expecting(smashed, labels, batches=[16] * steps, classes=10)
     with StreamServer(Mirror()) as server:
         ticket = server.issue(
             run="rates", round=0, client="k", cut=1, expect=expect, rate_up=RATE, rate_down=RATE

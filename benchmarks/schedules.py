@@ -379,7 +379,7 @@ class Proxy:
 
     def lead_to(self, server: StreamServer) -> None:
         """Where bytes go."""
-        self._target = server._port
+        self._target = server.port
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(self._host, self._target)

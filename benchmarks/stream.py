@@ -33,11 +33,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
 import grpc
 import jobs
 import numpy as np
 import torch
 import windows
+from stream_rig import expecting
 from torch import nn
 from torch.nn import functional as F
 
@@ -102,9 +105,7 @@ def expectation(kind: str, size: int) -> Expectation:
         plain = expectation("fp32", size)
         return replace(plain, up=Coder.of("int8", "up", 7), down=Coder.of("int8", "down", 7))
     shape = SMASHED if kind in (*MODELS, "fp32") else (ROWS, size // 4 // ROWS)
-    like = Expectation.like(
-        [torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10
-    )
+    like = expecting([torch.empty(shape)], torch.zeros(ROWS).long(), batches=[ROWS] * STEPS, classes=10)
     return replace(like, gradients=()) if kind == "ahead" else like
 
 

@@ -9,14 +9,19 @@ with a window of sixteen parts, share one server's compute as 1 : 2 : 4 : 8. A s
 two windows, which others may use, so windows are long beside that: else all would get more than promised.
 """
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
 import torch
+from stream_rig import expecting
 
 from cutwater.serve.shares import Delivery, ShareScheduler
 from cutwater.stream.client import StreamClient
@@ -70,7 +75,7 @@ def shares_with_windows(quick: bool, verdict: Verdict) -> None:
     """Sessions that hand in windows of parts for as long as the last of them does."""
     enough = 6 if quick else 24
     batches = [WINDOW * ROWS] * (16 * enough)
-    like = Expectation.like([torch.empty(ROWS, 64)], torch.zeros(ROWS).long(), batches=batches, classes=10)
+    like = expecting([torch.empty(ROWS, 64)], torch.zeros(ROWS).long(), batches=batches, classes=10)
     expect = replace(like, micro_batches=WINDOW, overlapped=True)
     over, deliveries = threading.Event(), list[Delivery]()
     with ShareScheduler() as scheduler:

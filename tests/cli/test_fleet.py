@@ -275,7 +275,7 @@ def test_an_address_that_is_none_is_refused(address):
 
 @pytest.mark.parametrize("command", [("fleet", EXAMPLE), ("scaffold", "somewhere")])
 def test_without_flower_a_command_says_what_to_install(command, monkeypatch):
-    monkeypatch.setattr("cutwater.flower.find_spec", lambda name: None)
+    monkeypatch.setattr("cutwater.base.extras.find_spec", lambda name: None)
     assert "pip install 'cutwater[flower]'" in str(invoke(*command).exception)
 
 

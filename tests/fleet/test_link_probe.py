@@ -1,7 +1,11 @@
 """The link probe: rates over TLS, certificate by fingerprint."""
 
+import contextlib
+import os
+import resource
 import socket
 import threading
+import time
 
 import pytest
 
@@ -10,6 +14,7 @@ pytest.importorskip(
 )
 
 from cutwater.base.errors import EngineError
+from cutwater.fleet import link_probe
 from cutwater.fleet.link_probe import EchoServer, probe_link
 
 
@@ -44,3 +49,37 @@ def test_a_server_outlives_garbage_and_leaves_no_thread():
             raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert probe_link("127.0.0.1", server.port, bytes_=1000).round_trip > 0
     assert threading.active_count() <= before + 2
+
+
+def test_a_server_without_descriptors_goes_on_when_there_are_some():
+    before, taken = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    with EchoServer() as server, socket.socket() as waiting:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, before[1]))
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(0))
+            waiting.connect(("127.0.0.1", server.port))
+            time.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for each in taken:
+                os.close(each)
+        assert probe_link("127.0.0.1", server.port, bytes_=1000).round_trip > 0
+
+
+def test_those_who_say_nothing_are_answered_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(link_probe, "_AT_ONCE", 2)
+    with EchoServer() as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        with pytest.raises(EngineError, match="can't be probed"):
+            probe_link("127.0.0.1", server.port, bytes_=1000)
+        silent.pop().close()
+        end = time.monotonic() + 30
+        while True:
+            try:
+                assert probe_link("127.0.0.1", server.port, bytes_=1000).round_trip > 0
+                break
+            except EngineError:
+                assert time.monotonic() < end, "there is room again"
+        silent.pop().close()

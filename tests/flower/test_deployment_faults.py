@@ -109,10 +109,23 @@ class _Tapped(LocalFleet):
         self.tap.target = int(real.rpartition(":")[2])
         return f"127.0.0.1:{self.tap.port}" if name == "laptop" else real
 
+    def replace_node(self, name: str) -> None:
+        """Start a SuperNode in place of one that was killed.
+
+        Flower takes a node that left without a word for connected until it has missed two heartbeats, which
+        is a minute, and nobody else may use its key until then. So the new one has a key of its own.
+        """
+        told = self.processes.log(f"register-{self._node(name)}")
+        known = re.findall(r"SuperNode (\d+) registered", told)[-1]
+        command = ["flwr", "supernode", "unregister", known, fleet_module._CONNECTION]
+        self._all({f"unregister-{name}": command})
+        self._register([name])
+        self.start_node(name)
+
 
 @dataclass
 class _Rig:
-    fleet: LocalFleet
+    fleet: _Tapped
     tap: Tap
     held: tuple[list[str], int]
     deadline: float

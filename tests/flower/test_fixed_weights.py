@@ -12,9 +12,9 @@ from memory_grid import MemoryGrid
 
 from cutwater.base.errors import EngineError
 from cutwater.flower import roster
+from cutwater.flower.failures import ForgottenError
 from cutwater.flower.fixed_weights import FixedWeights
 from cutwater.flower.shared_study import study_for
-from cutwater.flower.wire import ForgottenError
 from cutwater.train.aggregate import weights_sha256
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -21,7 +21,7 @@ from cutwater.plan.fleet import Client
 from cutwater.plan.session import Session
 from cutwater.serve import process
 from cutwater.serve.process import SessionHost, host_for
-from cutwater.serve.tensor_files import read_tensors, write_tensors
+from cutwater.serve.told import read_tensors, write_tensors
 from cutwater.stream.office import Office
 from cutwater.stream.ticket import TicketKey
 from cutwater.stream.tls import Certificate

@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Packer
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
+from cutwater.stream.tensors import TensorSpec
 from cutwater.stream.ticket import Ticket, opening
 from cutwater.train.step import Part, Tensors
 
@@ -39,8 +40,33 @@ def example(rows: int = 4, width: int = 8) -> tuple[Tensors, Tensor]:
     return (smashed,), torch.randint(0, 10, (rows,), generator=generator)
 
 
+def expecting(
+    smashed: Sequence[Tensor],
+    labels: Tensor,
+    *,
+    batches: Sequence[int],
+    classes: int | None = None,
+    micro_batches: int = 1,
+    overlapped: bool = False,
+) -> Expectation:
+    """The expectation that example tensors (meta tensors will do) of any number of samples set."""
+    values = None if classes is None else (0, classes - 1)
+    specs = tuple(
+        TensorSpec(f"smashed.{place}", tensor.dtype, tuple(tensor.shape[1:]))
+        for place, tensor in enumerate(smashed)
+    )
+    return Expectation(
+        batches=tuple(batches),
+        smashed=specs,
+        labels=TensorSpec("labels", labels.dtype, tuple(labels.shape[1:]), values),
+        gradients=tuple(spec for spec in specs if spec.dtype.is_floating_point),
+        micro_batches=micro_batches,
+        overlapped=overlapped,
+    )
+
+
 def expected(rows: int = 4, width: int = 8, steps: int = 100, **more: Any) -> Expectation:
-    return Expectation.like(*example(rows, width), batches=[rows] * steps, classes=10, **more)
+    return expecting(*example(rows, width), batches=[rows] * steps, classes=10, **more)
 
 
 class Echo:
@@ -170,7 +196,7 @@ class Proxy:
         self._spawn(self._accept)
 
     def aim(self, server: StreamServer) -> None:
-        self.target = ("127.0.0.1", server._port)
+        self.target = ("127.0.0.1", server.port)
 
     def cut(self) -> None:
         """Cut what is connected now."""

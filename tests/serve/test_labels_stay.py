@@ -213,10 +213,11 @@ def test_messages_out_of_turn_are_refused():
         with MiddleClient(ticket, expect, client="c1") as stream:
             part = Part(0)
             with pytest.raises(EngineError, match="is to go back"):
-                stream.backward(part, Back(smashed))
-            stream.forward(part, smashed)
+                stream.put(part, Back(smashed))
+            stream.put(part, smashed)
+            stream.take()
             with pytest.raises(EngineError, match="is to go forward"):
-                stream.forward(part, smashed)
+                stream.put(part, smashed)
             assert isinstance(stream, StreamClient)
             packed = stream._packer.pack(FrameKind.PART, 1, smashed, rows=4)
             stream._exchange.put(packed, 4)

@@ -120,3 +120,25 @@ def test_one_that_is_closed_ends_and_nobody_waits_for_it(made):
         os.kill(pid, 0)
     with pytest.raises(EngineError, match="not running any more"):
         process.ask("what")
+
+
+def test_one_whose_command_can_t_be_run_says_so_and_nobody_waits(tmp_path):
+    process = MindedProcess("tests", [str(tmp_path / "nothing")], dict, print, print)
+    with pytest.raises(EngineError, match="the process of tests can't be started: No such file"):
+        process.start()
+    with pytest.raises(EngineError, match="can't be started"):
+        process.ask("what")
+    process.close()
+
+
+def test_one_that_can_t_be_run_any_more_is_given_up_and_so_is_what_was_asked(made, tmp_path):
+    command = tmp_path / "python"
+    command.symlink_to(sys.executable)
+    process = made()
+    process._command = (str(command), *process._command[1:])
+    process.start()
+    command.unlink()
+    with pytest.raises(EngineError, match="can't be started: No such file"):
+        process.ask("once")
+    with pytest.raises(EngineError, match="can't be started: No such file"):
+        process.ask("what")

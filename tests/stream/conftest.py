@@ -1,11 +1,11 @@
 """What the stream's tests share: both ways to connect, and their absence where packages are missing."""
 
-from importlib.util import find_spec
-
 import pytest
 
+from cutwater.base.extras import STREAM, missing
+
 collect_ignore_glob: list[str] = []
-if not all(find_spec(name) for name in ("cryptography", "grpc", "xxhash")):
+if missing(STREAM):
     # Without the extra packages of the stream its tests can't even be imported; one of them then says so.
     collect_ignore_glob = ["test_stream_[!i]*.py"]
 
@@ -26,5 +26,5 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     from cutwater.stream import connection
 
     assert connection.HAS_FAST_CALL, "the grpcio of the tests has both ways"
-    monkeypatch.setattr(connection._Way, "fast", request.param == "fast")
+    monkeypatch.setattr(connection, "FAST", request.param == "fast")
     return request.param

@@ -12,10 +12,9 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
-from stream_rig import QUICK, Echo, Raw, eventually, example, expected, issue, step_frames
+from stream_rig import QUICK, Echo, Raw, eventually, example, expected, expecting, issue, step_frames
 
 from cutwater.stream.client import StreamClient
-from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import MAX_FRAME
 from cutwater.stream.refusal import Status
 from cutwater.stream.server import StreamServer
@@ -182,6 +181,6 @@ def test_sessions_leave_no_threads_and_no_descriptors_behind() -> None:
 
 
 def test_an_expectation_bounds_a_message_exactly() -> None:
-    expect = Expectation.like([torch.zeros(2, 16)], torch.zeros(2).long(), batches=[2])
+    expect = expecting([torch.zeros(2, 16)], torch.zeros(2).long(), batches=[2])
     gates = expect.at_server(2)
     assert max(gate.most for gate in gates.values()) == 2 * 16 * 4 + 2 * 8

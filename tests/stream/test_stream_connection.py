@@ -130,7 +130,7 @@ def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
 def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection(monkeypatch) -> None:
     """What can't be known before the first message is noticed there, and the session goes on."""
     monkeypatch.setattr(FastCall, "works", True)
-    monkeypatch.setattr(connection._Way, "fast", True)
+    monkeypatch.setattr(connection, "FAST", True)
     monkeypatch.setattr(FastCall, "_note", lambda _, event: event.no_such_thing)
     with StreamServer(Echo(), limits=QUICK) as server:
         with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:

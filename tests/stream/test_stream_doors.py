@@ -35,7 +35,7 @@ def test_whoever_shows_no_ticket_is_closed_and_a_session_goes_on():
     half = Echo()
     with StreamServer(half, limits=QUICK) as server:
         ticket = issue(server, expected())
-        stranger = socket.create_connection(("127.0.0.1", server._port))
+        stranger = socket.create_connection(("127.0.0.1", server.port))
         with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
             run_steps(client, 3)
             assert eventually(lambda: closed_by_server(stranger), seconds=30)
@@ -47,7 +47,7 @@ def test_whoever_shows_no_ticket_is_closed_and_a_session_goes_on():
 def test_headers_that_never_end_are_cut_off():
     with StreamServer(Echo(), limits=QUICK) as server:
         began = time.monotonic()
-        continuation_flood(server._port, began + 60)
+        continuation_flood(server.port, began + 60)
         assert time.monotonic() - began < 50, "the server has hung up, not the attacker"
 
 

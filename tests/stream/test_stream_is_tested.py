@@ -1,14 +1,13 @@
 """Says aloud when the stream's tests are left out."""
 
-from importlib.util import find_spec
-
 import pytest
+
+from cutwater.base.extras import STREAM, missing
 
 
 def test_the_activation_stream_is_tested() -> None:
-    missing = [name for name in ("cryptography", "grpc", "xxhash") if find_spec(name) is None]
-    if missing:
+    if lacking := missing(STREAM):
         pytest.skip(
-            f"the activation stream is NOT tested: {', '.join(missing)} missing; "
+            f"the activation stream is NOT tested: {', '.join(lacking)} missing; "
             f"install with  pip install 'cutwater[flower]'"
         )

@@ -308,6 +308,26 @@ def test_a_journal_that_can_t_be_written_refuses_its_session_in_a_sentence(tmp_p
     server.close()
 
 
+def test_a_session_whose_journal_could_not_be_begun_can_be_opened_later(tmp_path):
+    place = Place(tmp_path)
+    server, _ = place.server()
+    office = Office(TicketKey(place.key), place.certificate, "127.0.0.1", place.port)
+    claims = office.session(run="r", round=1, client="k1", cut=2, open_seconds=9.0, session_seconds=9.0)
+    opening = {"claims": asdict(claims), "issued": time.monotonic()}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        with pytest.raises(EngineError, match=r"can't be written in .* \(File too large\): make room there"):
+            server.open(opening)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    server.open(opening)
+    with place.client(office.ticket(claims)) as client:
+        assert client.step(0, *example()).loss == 1
+    server.close()
+
+
 def test_a_session_whose_time_is_over_while_it_is_restored_is_refused_and_the_server_starts(tmp_path):
     class Drowsy(Counting):
         async def step(self, session, part, smashed, labels) -> StepResult:

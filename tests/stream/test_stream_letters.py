@@ -1,5 +1,6 @@
 """Letters of a lease: each arrives once, in order, whatever becomes of connections."""
 
+import time
 from contextlib import suppress
 from copy import deepcopy
 
@@ -37,7 +38,7 @@ def connected(outbox, inbox):
     deaf=st.booleans(),
 )
 def test_letters_arrive_once_and_in_order_over_connections_that_break(bodies, breaks, deaf):
-    outbox, inbox, arrived, sent = Outbox(), Inbox(60), [], 0
+    outbox, inbox, arrived, sent = Outbox(time.monotonic), Inbox(60), [], 0
     numbers = [outbox.post(body) for body in bodies]
     for frames in (*breaks, 1_000):
         connected(outbox, inbox)
@@ -153,3 +154,12 @@ def lying(rng, frame):
     place = rng.randrange(3)
     numbers[place] = rng.choice([0, 1, numbers[place] + 1, max(numbers[place] - 1, 0), 2**40, 2**64 - 1])
     return seal(seen.kind, *numbers, bytes(seen.head), (seen.part,))
+
+
+def test_letters_are_timed_where_there_is_a_clock_and_nothing_is_kept_otherwise():
+    outboxes = Outbox(iter([1.0, 3.5]).__next__), Outbox()
+    for outbox in outboxes:
+        assert outbox.post(b"") == 1
+        outbox.frame()
+        outbox.told(Place(2, 0))
+    assert [(outbox.took, outbox.arrived) for outbox in outboxes] == [({1: 2.5}, {1: 3.5}), ({}, {})]

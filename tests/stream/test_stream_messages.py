@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import schedule
-from stream_rig import FUZZ, example, expected, step_frames
+from stream_rig import FUZZ, example, expected, expecting, step_frames
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
@@ -57,7 +57,7 @@ def test_tensors_of_every_type_and_shape_arrive_bit_for_bit(
 ) -> None:
     tensors = [tensor(dtype, (rows, *shape), seed) for seed, (dtype, shape) in enumerate(kinds)]
     labels = torch.arange(rows)
-    expect = Expectation.like(tensors, labels, batches=[rows])
+    expect = expecting(tensors, labels, batches=[rows])
     message = deliver(assembler_of(expect), step_frames(expect, 0, tuple(tensors), labels, size))
     for sent, got in zip((*tensors, labels), message.tensors, strict=True):
         assert got.dtype is sent.dtype
@@ -78,7 +78,7 @@ def test_tensors_of_every_type_and_shape_arrive_bit_for_bit(
 )
 def test_a_tensor_that_is_not_plain_memory_arrives_as_it_reads(odd: Tensor) -> None:
     labels = torch.arange(4)
-    expect = Expectation.like([odd], labels, batches=[4])
+    expect = expecting([odd], labels, batches=[4])
     message = deliver(assembler_of(expect), step_frames(expect, 0, (odd,), labels))
     assert torch.equal(message.tensors[0], odd)
 
@@ -86,7 +86,7 @@ def test_a_tensor_that_is_not_plain_memory_arrives_as_it_reads(odd: Tensor) -> N
 def test_a_tensor_that_lies_in_pieces_is_sent_as_it_reads() -> None:
     (smashed,), labels = example(8, 8)
     strided = smashed.t().t()[:, ::2].t().t()
-    expect = Expectation.like([strided], labels, batches=[8])
+    expect = expecting([strided], labels, batches=[8])
     message = deliver(assembler_of(expect), step_frames(expect, 0, (strided,), labels))
     assert torch.equal(message.tensors[0], strided)
 
@@ -114,13 +114,13 @@ def test_scalars_arrive_exactly() -> None:
 
 def test_a_power_of_two_of_smashed_data_and_its_labels_are_one_frame() -> None:
     smashed, labels = (torch.zeros(64, 4096),), torch.zeros(64).long()
-    expect = Expectation.like(smashed, labels, batches=[64])
+    expect = expecting(smashed, labels, batches=[64])
     assert len(step_frames(expect, 0, smashed, labels)) == 1
 
 
 def test_of_several_frames_the_first_is_small_so_that_nearly_all_of_a_part_is_timed() -> None:
     smashed, labels = (torch.rand(64, 3 * 4096),), torch.zeros(64).long()
-    expect = Expectation.like(smashed, labels, batches=[64])
+    expect = expecting(smashed, labels, batches=[64])
     first, *others = step_frames(expect, 0, smashed, labels)
     assert len(first) < sum(map(len, others)) / 32
     assert torch.equal(deliver(assembler_of(expect), [first, *others]).tensors[0], smashed[0])
@@ -210,7 +210,7 @@ def test_memory_held_by_any_view_is_left_alone() -> None:
     assert not other.ctypes.data <= address < other.ctypes.data + 100
 
 
-EXPECT = Expectation.like([torch.zeros(4, 3, 2)], torch.zeros(4).long(), batches=[4] * 9, classes=10)
+EXPECT = expecting([torch.zeros(4, 3, 2)], torch.zeros(4).long(), batches=[4] * 9, classes=10)
 
 
 def forged(
@@ -311,7 +311,7 @@ def test_more_than_the_plan_allows_is_refused_as_too_much() -> None:
 
 def test_nothing_is_allocated_for_what_is_refused() -> None:
     """The plan allows 64 MiB; what has another shape, but fits these, costs nothing."""
-    wide = Expectation.like([torch.zeros(2, 1).expand(2, 1 << 23)], torch.zeros(2).long(), batches=[2])
+    wide = expecting([torch.zeros(2, 1).expand(2, 1 << 23)], torch.zeros(2).long(), batches=[2])
     heads = [("smashed.0", F32, (2, 1 << 22, 2)), ("labels", I64, (2,))]
     outline = Outline.of([TensorHead(*head) for head in heads], ())
     frame = seal(FrameKind.PART, 0, outline.total, 0, outline.head(()), [b"x"])
@@ -341,7 +341,7 @@ def test_frames_that_do_not_follow_each_other_are_refused() -> None:
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (300,), (20, 20)])
 def test_labels_out_of_range_are_refused(label: int, shape: tuple[int, ...]) -> None:
     smashed, labels = torch.ones(shape[0], 2), torch.full(shape, 9)
-    expect = Expectation.like([smashed], labels, batches=[shape[0]], classes=10)
+    expect = expecting([smashed], labels, batches=[shape[0]], classes=10)
     assert deliver(assembler_of(expect), step_frames(expect, 0, (smashed,), labels)).number == 0
     labels.view(-1)[3] = label
     with pytest.raises(RefusedError, match=rf"'labels' holds values.*{label}.* 0 to 9") as refused:
@@ -350,9 +350,7 @@ def test_labels_out_of_range_are_refused(label: int, shape: tuple[int, ...]) -> 
 
 
 def test_booleans_that_are_neither_are_refused() -> None:
-    expect = Expectation.like(
-        [torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), batches=[2]
-    )
+    expect = expecting([torch.zeros(2, 2), torch.zeros(2, 2).bool()], torch.zeros(2).long(), batches=[2])
     heads = [("smashed.0", F32, (2, 2)), ("smashed.1", torch.bool, (2, 2)), ("labels", I64, (2,))]
     payload = bytearray(Outline.of([TensorHead(*head) for head in heads], ()).total)
     assert assembler_of(expect).feed(forged(heads, bytes(payload))) is not None
@@ -431,11 +429,11 @@ def test_broken_messages_are_refused_one_way_or_accepted_whole(
         (lambda: TensorSpec("a", torch.complex64, (1,)), "complex64"),
         (lambda: TensorSpec("a", F32, (0,)), "at least 1"),
         (lambda: TensorSpec("a", F32, (1,) * 8), "dimensions"),
-        (lambda: Expectation.like([], torch.zeros(1), batches=[1]), "at least one smashed"),
-        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[]), "batches is 0"),
-        (lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[2, -1]), "batches is -1"),
+        (lambda: expecting([], torch.zeros(1), batches=[1]), "at least one smashed"),
+        (lambda: expecting([torch.zeros(1, 1)], torch.zeros(1), batches=[]), "batches is 0"),
+        (lambda: expecting([torch.zeros(1, 1)], torch.zeros(1), batches=[2, -1]), "batches is -1"),
         (
-            lambda: Expectation.like([torch.zeros(1, 1)], torch.zeros(1), batches=[1], micro_batches=0),
+            lambda: expecting([torch.zeros(1, 1)], torch.zeros(1), batches=[1], micro_batches=0),
             "micro_batches is 0",
         ),
     ],
@@ -459,7 +457,7 @@ def test_what_can_be_held_in_references_is_what_python_counts() -> None:
 def test_a_plan_lists_the_parts_that_training_makes(
     batches: list[int], micro_batches: int, overlapped: bool
 ) -> None:
-    expect = Expectation.like(*example(), batches=batches, micro_batches=micro_batches, overlapped=overlapped)
+    expect = expecting(*example(), batches=batches, micro_batches=micro_batches, overlapped=overlapped)
     planned = list(expect.parts())
     assert [each.part.number for each in planned] == list(range(len(planned)))
     assert sum(each.rows for each in planned) == sum(batches)

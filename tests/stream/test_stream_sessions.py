@@ -5,18 +5,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, expected, issue, step_frames
+from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, expected, expecting, issue, step_frames
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutwater.base.errors import DataError, EngineError
 from cutwater.serve.shares import ShareScheduler
 from cutwater.stream.client import StreamClient
-from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import FrameKind, seal
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Packer
@@ -99,9 +99,7 @@ class OverTheStream:
         self.half, self.limits = Trainer(side, self.scheduler), limits
 
     def __enter__(self) -> StreamClient:
-        expect = Expectation.like(
-            [torch.zeros(8, 24)], torch.zeros(8).long(), batches=[8, 8, 8, 3], classes=4
-        )
+        expect = expecting([torch.zeros(8, 24)], torch.zeros(8).long(), batches=[8, 8, 8, 3], classes=4)
         self.server = StreamServer(self.half, limits=self.limits).__enter__()
         self.ticket = issue(self.server, expect)
         self.client = StreamClient(self.ticket, expect, client="k1", limits=self.limits).__enter__()
@@ -129,7 +127,7 @@ def test_training_over_the_stream_gives_the_bits_of_training_in_process(limits: 
 def test_several_tensors_cross_the_cut_and_only_those_that_need_it_have_gradients() -> None:
     smashed = (torch.randn(4, 3), torch.arange(8).view(4, 2), torch.randn(4, 2, 2, dtype=torch.float64))
     labels = torch.zeros(4)
-    expect = Expectation.like(smashed, labels, batches=[4])
+    expect = expecting(smashed, labels, batches=[4])
     assert [spec.name for spec in expect.gradients] == ["smashed.0", "smashed.2"]
     with (
         StreamServer(Echo(), limits=QUICK) as server,
@@ -150,7 +148,7 @@ def test_a_gradient_that_nothing_depends_on_is_marked_as_such() -> None:
             return replace(result, unused=(1,))
 
     smashed, labels = (torch.randn(4, 3), torch.randn(4, 2)), torch.zeros(4)
-    expect = Expectation.like(smashed, labels, batches=[4])
+    expect = expecting(smashed, labels, batches=[4])
     with (
         StreamServer(Aside(), limits=QUICK) as server,
         StreamClient(issue(server, expect), expect, client="k1", limits=QUICK) as client,
@@ -268,9 +266,7 @@ def test_others_are_unaffected_by_one_that_is_refused() -> None:
 def serving(half: nn.Module, dtype: torch.dtype = torch.float32) -> Iterator[StreamClient]:
     """The client of a session with a server's half that really trains."""
     side = ServerSide(half.to(dtype), optimizer_factory("sgd", 0.1), 9, F.cross_entropy)
-    expect = Expectation.like(
-        [torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), batches=[4, 4], classes=3
-    )
+    expect = expecting([torch.zeros(4, 8, dtype=dtype)], torch.zeros(4).long(), batches=[4, 4], classes=3)
     with (
         ShareScheduler() as scheduler,
         StreamServer(Trainer(side, scheduler), limits=QUICK) as server,
@@ -350,6 +346,31 @@ def test_a_server_half_that_fails_ends_its_session_with_a_reason(
     assert record.failure is not None
     assert record.failure.status is status
     assert record.steps == 0
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["at the next part", "at the end"])
+def test_a_half_that_fails_when_its_reply_is_out_ends_its_session_with_a_reason(
+    last: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Careless(Echo):
+        async def step(
+            self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor
+        ) -> StepResult:
+            result = await super().step(session, part, smashed, labels)
+            return replace(result, rest=lambda: 1 // 0)
+
+    with StreamServer(Careless(), limits=QUICK) as server:
+        ticket = issue(server, expected())
+        with StreamClient(ticket, expected(), client="k1", limits=QUICK) as client:
+            client.step(0, *example())
+            go_on = client.finish if last else partial(client.step, 1, *example())
+            with pytest.raises(RefusedError, match="half failed after its last reply; see its") as refused_:
+                go_on()
+        record = server.wait(ticket, 5)
+    assert refused_.value.status is Status.INTERNAL
+    assert record.failure is not None
+    assert not record.finished
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_client_is_told_what_it_does_wrong_before_anything_is_sent() -> None:
@@ -447,7 +468,7 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 def test_tickets_name_the_address_that_is_advertised(advertise: str, found: str) -> None:
     with StreamServer(Echo(), advertise=advertise, limits=QUICK) as server:
         ticket = issue(server, expected())
-        assert ticket.claims.address == found.format(server._port)
+        assert ticket.claims.address == found.format(server.port)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 import stream_rig
 import torch
-from stream_rig import QUICK, Echo, Raw, Slow, eventually, example, in_a_thread, issue, proxied, step_frames
+from stream_rig import (
+    QUICK,
+    Echo,
+    Raw,
+    Slow,
+    eventually,
+    example,
+    expecting,
+    in_a_thread,
+    issue,
+    proxied,
+    step_frames,
+)
 from torch import Tensor
 
 from cutwater.base.errors import EngineError, RunError
@@ -38,7 +50,7 @@ WIDTH = 64
 
 def windows(batches: tuple[int, ...] = (10, 3), micro_batches: int = 4) -> Expectation:
     """Windows of parts of 3, 3, 2 and 2 samples, and of three parts of one."""
-    return Expectation.like(
+    return expecting(
         *example(4, WIDTH), batches=batches, classes=10, micro_batches=micro_batches, overlapped=True
     )
 
@@ -218,6 +230,29 @@ def test_a_server_that_is_gone_for_good_is_an_error_by_the_deadline() -> None:
             with pytest.raises(RefusedError) as refused:
                 run(client, EXPECT)
     assert refused.value.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+
+
+def test_a_half_that_fails_beside_a_part_fails_the_session_and_nobody_waits() -> None:
+    class Careless(Slow):
+        async def step(
+            self, session: SessionInfo, part: Part, smashed: Tensors, labels: Tensor
+        ) -> StepResult:
+            return replace(await super().step(session, part, smashed, labels), rest=lambda: 1 // 0)
+
+    half = Careless()
+    with StreamServer(half, limits=QUICK) as server:
+        ticket = issue(server, EXPECT)
+        with connecting(ticket, EXPECT, limits=QUICK) as client:
+            thread, out = in_a_thread(lambda: run(client, EXPECT))
+            assert eventually(lambda: hosted_of(server, ticket).window.received == 4)
+            half.go.set()
+            thread.join(10)
+        record = server.wait(ticket, 5)
+        assert server.revoke(ticket) == record
+    assert "half failed after its last reply; see its log" in str(out[0])
+    assert record.failure is not None
+    assert record.failure.status is Status.INTERNAL
+    assert record.parts == 1
 
 
 def test_a_part_that_fails_fails_the_session_and_those_behind_it_are_never_trained() -> None:
@@ -510,7 +545,7 @@ def test_what_either_end_holds_is_bounded_by_a_mini_batch_as_it_crosses() -> Non
 
 def test_a_client_that_never_reads_is_refused_when_it_goes_on_or_dropped_at_its_deadline() -> None:
     rows, width = 64, 64 * 1024
-    expect = Expectation.like(
+    expect = expecting(
         *example(rows, width), batches=[rows, rows], classes=10, micro_batches=2, overlapped=True
     )
     pieces = [

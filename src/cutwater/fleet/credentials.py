@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -14,30 +13,19 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from cryptography.x509.oid import NameOID
+
+from cutwater.stream.tls import make_pair
 
 
 def make_certificate(folder: Path, host: str) -> tuple[Path, Path]:
     """A certificate for an address of this machine, its own authority, and its key; the paths of both."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cutwater fleet")])
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
     now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=2))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    valid = (now - timedelta(days=1), now + timedelta(days=2))
+    certificate, key = make_pair("cutwater fleet", hosts, valid)
     paths = folder / "superlink.crt", folder / "superlink.key"
-    paths[0].write_bytes(certificate.public_bytes(Encoding.PEM))
-    _write_secret(paths[1], key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    paths[0].write_bytes(certificate)
+    _write_secret(paths[1], key)
     return paths
 
 

@@ -26,6 +26,10 @@ MOST = 1 << 30
 """Bytes in one direction that a server takes part in."""
 _CHUNK = bytes(1 << 16)
 _TIMEOUT = 60.0
+_AT_ONCE = 64
+"""Devices that a server answers at once; whoever comes besides is hung up on."""
+_PAUSE = 0.1
+"""Seconds until a server that has no room for another connection looks again."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class EchoServer:
                 f"{host}:{port} can't be listened on: {error.strerror or error}; choose another port"
             ) from error
         self.port = int(self._listener.getsockname()[1])
+        self._closed, self._room = threading.Event(), threading.Semaphore(_AT_ONCE)
         self._thread = threading.Thread(target=self._accept, name="cutwater-echo", daemon=True)
 
     def __enter__(self) -> "EchoServer":
@@ -72,20 +77,31 @@ class EchoServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except OSError:  # there is no descriptor for it, or it is gone already
+                self._closed.wait(_PAUSE)
+                continue
+            if self._room.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            else:
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
+        try:
+            self._answer(connection)
+        finally:
+            self._room.release()
+
+    def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(_TIMEOUT)
         with (
             contextlib.suppress(OSError, EngineError),

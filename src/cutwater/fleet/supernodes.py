@@ -5,7 +5,6 @@ fleet's own, and nothing is left running or lying about.
 """
 
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -67,8 +66,6 @@ class LocalFleet:
         self.simulation, self._say = simulation, say
         self.nodes: dict[str, int] = {}
         """The pid of every client's SuperNode."""
-        self._ids: dict[str, str] = {}
-        """What the SuperLink calls it."""
 
     def __enter__(self) -> "LocalFleet":
         self.folder = Path(tempfile.mkdtemp(prefix="cutwater-fleet-"))
@@ -188,16 +185,6 @@ class LocalFleet:
             ],
         )
 
-    def replace_node(self, name: str) -> None:
-        """Start a SuperNode in place of one that was killed.
-
-        Flower takes a node that left without a word for connected until it has missed two heartbeats, which
-        is a minute, and nobody else may use its key until then. So the new one has a key of its own.
-        """
-        self._all({f"unregister-{name}": ["flwr", "supernode", "unregister", self._ids[name], _CONNECTION]})
-        self._register([name])
-        self.start_node(name)
-
     def _start_superlink(self, home: Path) -> None:
         self._say("starting the SuperLink")
         self._certificate, key = make_certificate(self.folder, self.host)
@@ -235,8 +222,6 @@ class LocalFleet:
             command = ["flwr", "supernode", "register", str(public), _CONNECTION, "--name", name]
             calls[f"register-{private.name}"] = command
         self._all(calls)
-        for name, call in zip(names, calls, strict=True):
-            self._ids[name] = re.findall(r"SuperNode (\d+) registered", self.processes.log(call))[-1]
 
     def _node(self, name: str) -> str:
         return f"node-{self.names.index(name)}"

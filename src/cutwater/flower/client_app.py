@@ -6,7 +6,8 @@ client's samples, from ``loader="package.module:function"`` in its config.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,32 @@ from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.flower.failures import failure
 from cutwater.flower.run_config import RunConfig
 
+Answer = Callable[[RecordDict, str, Mapping[str, Any], RunConfig], RecordDict]
+"""To what a message holds, by a client's name, its node's config and the run's."""
+
 
 def client_app(beside: str | Path) -> ClientApp:
     """The ClientApp of an app whose files are in this folder."""
     app, folder = ClientApp(), Path(beside)
 
+    def answered(message: Message, context: Context, answer: Answer) -> Message:
+        node = context.node_config
+        try:
+            settings = RunConfig.of(context.run_config, folder)
+            records = answer(message.content, client_name(node, settings), node, settings)
+        except CutwaterError as error:
+            records = failure(error)
+        return Message(records, reply_to=message)
+
     @app.query()
     def query(message: Message, context: Context) -> Message:
         began = time.monotonic()
-        try:
-            settings = RunConfig.of(context.run_config, folder)
-            who = ConfigRecord({"client": client_name(context.node_config, settings)})
-        except CutwaterError as error:
-            return Message(failure(error), reply_to=message)
-        who["seconds"] = time.monotonic() - began
-        return Message(RecordDict({"who": who}), reply_to=message)
+
+        def who(_: RecordDict, name: str, *__: object) -> RecordDict:
+            seconds = time.monotonic() - began
+            return RecordDict({"who": ConfigRecord({"client": name, "seconds": seconds})})
+
+        return answered(message, context, who)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -41,26 +53,14 @@ def client_app(beside: str | Path) -> ClientApp:
         from cutwater.flower.node import answer
 
         keep_freed_memory()
-        try:
-            settings = RunConfig.of(context.run_config, folder)
-            name = client_name(context.node_config, settings)
-            records = answer(message.content, name, context.node_config, settings, began=began)
-        except CutwaterError as error:
-            records = failure(error)
-        return Message(records, reply_to=message)
+        return answered(message, context, partial(answer, began=began))
 
     @app.train("lease")
     def lease(message: Message, context: Context) -> Message:
         from cutwater.flower.holding import hold
 
         keep_freed_memory()
-        try:
-            settings = RunConfig.of(context.run_config, folder)
-            name = client_name(context.node_config, settings)
-            records = hold(message.content, name, context.node_config, settings)
-        except CutwaterError as error:
-            records = failure(error)
-        return Message(records, reply_to=message)
+        return answered(message, context, hold)
 
     return app
 

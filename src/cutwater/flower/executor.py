@@ -8,6 +8,7 @@ once; the others get its share of the server (``adapting``) and are unaffected o
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from queue import SimpleQueue
 
 from flwr.app import Message
@@ -17,6 +18,7 @@ from cutwater.base.speech import Say, quiet
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.executor import Arrival, Lost, Orders
 from cutwater.federate.study import Study
+from cutwater.flower.failures import ForgottenError
 from cutwater.flower.leases import Leases
 from cutwater.flower.letters import from_letter
 from cutwater.flower.orders import SETTLE, OrderBook, Sent
@@ -24,7 +26,6 @@ from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose, Resharing
 from cutwater.flower.roster import Roster, replies
 from cutwater.flower.updates import Reply, content_of, read_update
-from cutwater.flower.wire import ForgottenError
 from cutwater.model.traffic import tensor_bytes
 from cutwater.serve.sessions import Halves, Tickets
 from cutwater.stream.lease import Event, News
@@ -96,14 +97,16 @@ class FlowerExecutor:
         deadline = orders.deadline or 5 * orders.plan.latency + _SPARE
         self._began = self._clock()
         out: list[Sent] = []
-        try:
+        with ExitStack() as placed:
             for task in orders.tasks:
-                # One by one, so that what was placed is ended if another can't be.
+                # One by one, so that what was placed is ended if another can't be placed, or ended.
                 share = orders.plan[task.client].share
                 try:
                     out.append(self._book.place(task, share, orders.weights, deadline))
                 except CutwaterError as error:
                     yield Lost(task.client, str(error))
+                else:
+                    placed.callback(self._book.end, out[-1])
             shares = Resharing(
                 self._study,
                 orders,
@@ -117,13 +120,10 @@ class FlowerExecutor:
             for found in self._settled(out, self._replies(orders, out, deadline)):
                 arrival = None if found is None else self._arrival(orders, *found)
                 lost = arrival.client if isinstance(arrival, Lost) else None
-                if (change := shares.look(self._clock() - self._began, out, lost)) is not None:
+                if (change := shares.look(self._clock() - self._began, lost)) is not None:
                     yield change
                 if arrival is not None:
                     yield arrival
-        finally:
-            for sent in out:
-                self._book.end(sent)
 
     def _replies(
         self, orders: Orders, out: Sequence[Sent], deadline: float

@@ -9,15 +9,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from cutwater.base.cache import cache_folder
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import write_atomically
-from cutwater.flower.wire import ForgottenError
+from cutwater.flower.failures import ForgottenError
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.expected import raw_bytes
+from cutwater.train.expected import from_raw, to_raw
 
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a file that nobody asked for is removed."""
@@ -34,7 +33,7 @@ class FixedWeights:
         if weights_sha256({name: tensor}) != digest:
             raise EngineError(f"the weights {name!r} arrived with another digest than the order has")
         try:
-            write_atomically(self.folder / digest, raw_bytes(tensor).numpy().tobytes())
+            write_atomically(self.folder / digest, to_raw(tensor))
         except FileFormatError:
             return False  # a device whose disk is full trains all the same, and is sent the weights again
         return True
@@ -47,13 +46,11 @@ class FixedWeights:
             path.touch()
         except OSError:
             content = b""
-        if len(content) == like.numel() * like.element_size() and content:
-            tensor = torch.frombuffer(bytearray(content), dtype=like.dtype).reshape(like.shape)
+        if len(content) == like.numel() * like.element_size():
+            tensor = from_raw(content, like)
             if weights_sha256({name: tensor}) == digest:
                 return tensor
             path.unlink(missing_ok=True)
-        elif not like.numel():
-            return torch.empty_like(like, device="cpu")
         raise ForgottenError(f"the device no longer holds the weights {name!r}, which are sent only once")
 
     def remove_unused(self, now: float | None = None) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from cutwater.base.speech import Say
+from cutwater.flower.failures import failure_of
 from cutwater.flower.holding import LEASE
 from cutwater.flower.letters import to_letter
 from cutwater.flower.patient_grid import PatientGrid
@@ -164,10 +165,9 @@ class Leases:
         lease = self._leases[client]
         self._end(client)
         self._declined.add(lease.node)
-        if reply.has_error() or "failure" in reply.content:
-            failure = None if reply.has_error() else reply.content["failure"].get("reason")
-            reason = reply.error.reason if reply.has_error() else failure
-            self._say(f"client {client} can't hold a lease ({str(reason)[:300]}); it is sent messages")
+        reason = failure_of(reply)
+        if reason is not None:
+            self._say(f"client {client} can't hold a lease ({reason}); it is sent messages")
 
     def _note_all(self) -> None:
         while self.event(0.0) is not None:

@@ -11,8 +11,7 @@ from cutwater.serve.admission import Admission
 from cutwater.serve.device import move_to
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Trained
-from cutwater.serve.open_session import close_session, open_session
-from cutwater.serve.sessions import Halves, Tickets
+from cutwater.serve.sessions import Halves, Tickets, close_session, open_session
 from cutwater.stream.move import Move
 from cutwater.stream.ticket import Ticket
 from cutwater.train.aggregate import weights_sha256
@@ -145,5 +144,7 @@ class OrderBook:
         """Close the session of an order, if it still has one; nobody can go on with it."""
         if sent.ticket is not None:
             ticket, sent.ticket = sent.ticket, None
-            close_session(self._stream, self._hosting, ticket)
-            self._admission.release(sent.task)
+            try:
+                close_session(self._stream, self._hosting, ticket)
+            finally:
+                self._admission.release(sent.task)

@@ -38,15 +38,15 @@ class Resharing:
         batches = {name: study.batch_sizes(name) for name in orders.plan.names}
         cuts = {sent.task.client: book.movable(sent) for sent in out} if propose is not None else {}
         self._adapting = Adapting(orders.plan, batches, study.session.micro_batches, deadline, cuts)
-        self._stream, self._hosting, self._looked = stream, hosting, 0.0
+        self._out, self._stream, self._hosting, self._looked = out, stream, hosting, 0.0
         self._book, self._propose = book, propose
 
-    def look(self, now: float, out: Sequence[Sent], lost: str | None = None) -> Replanned | None:
-        """See how far the sessions of these orders are, so many seconds after them, unless one just has.
+    def look(self, now: float, lost: str | None = None) -> Replanned | None:
+        """See how far the sessions are, so many seconds after their orders, unless one just has.
 
         If somebody was lost, it is seen to at once.
         """
-        running = {sent.ticket.claims.id: sent for sent in out if sent.ticket is not None}
+        running = {sent.ticket.claims.id: sent for sent in self._out if sent.ticket is not None}
         due = now - self._looked >= max(_LOOK, len(running) / _LOOKS_AT)
         if not running or not (due or lost):
             return None

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from cutwater.base.speech import Say, quiet
+from cutwater.flower.failures import failure_of
 from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.replies import ReplyPool
 
@@ -128,12 +129,9 @@ class Roster:
         self._silent = ((self._silent | set(new)) - self._asked) & there
 
     def _note(self, node: int, reply: Message, seconds: float) -> None:
-        if reply.has_error():
-            self._say(f"node {node} can't say who it is: {(reply.error.reason or 'its app failed')[:300]}")
-            return
-        if "failure" in reply.content:
-            reason = str(reply.content["failure"].get("reason"))
-            self._say(f"node {node} can't say who it is: {reason[:300]}")
+        reason = failure_of(reply)
+        if reason is not None:
+            self._say(f"node {node} can't say who it is: {reason}")
             return
         who = reply.content.get("who")
         name = who.get("client") if isinstance(who, ConfigRecord) else None

@@ -18,6 +18,7 @@ from cutwater.federate.measured import Measured, Moved
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.flower.clocks import AtDevice, bounded, bounded_whole, check_seconds
+from cutwater.flower.failures import failure_of
 from cutwater.flower.orders import OrderBook, Sent
 from cutwater.model.halves import join_states
 from cutwater.plan.latency import PHASES, Phases
@@ -53,7 +54,7 @@ class Reply:
 def content_of(message: Message) -> RecordDict:
     """What a message of Flower's holds, or an EngineError that says how its node failed."""
     if message.has_error():
-        raise EngineError(f"its node failed: {(message.error.reason or 'no reason given')[:300]}")
+        raise EngineError(f"its node failed: {failure_of(message)}")
     found: RecordDict = message.content
     return found
 

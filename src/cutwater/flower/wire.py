@@ -9,23 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from cutwater.base.errors import EngineError
+from cutwater.flower.failures import ForgottenError
 from cutwater.plan.latency import PHASES
-from cutwater.train.expected import raw_bytes
+from cutwater.train.expected import from_raw, to_raw
 from cutwater.train.session import State, Task
 
 RAW = "cutwater.raw"
 """How tensors are written: bytes without a header, which would have to be parsed and believed."""
 MEASURES = (*PHASES, "steps", "setup", "session")
 """Seconds that a node reports: by phase, of all mini-batches by the wall, before the session, in all."""
-
-
-class ForgottenError(EngineError):
-    """A device lacks weights that the server believes it to hold."""
 
 
 class WireError(EngineError):
@@ -116,7 +112,7 @@ def pack(state: State) -> ArrayRecord:
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 shape=tuple(tensor.shape),
                 stype=RAW,
-                data=raw_bytes(tensor).numpy().tobytes(),
+                data=to_raw(tensor),
             )
             for name, tensor in state.items()
         }
@@ -140,9 +136,7 @@ def _tensor(name: str, array: Array, like: Tensor) -> Tensor:
             f"has {name!r} as {array.dtype} {list(array.shape)} ({array.stype}, {len(array.data)} bytes), "
             f"but it must be {kind} {list(like.shape)}"
         )
-    if not array.data:
-        return torch.empty_like(like, device="cpu")
-    return torch.frombuffer(bytearray(array.data), dtype=like.dtype).reshape(like.shape)
+    return from_raw(array.data, like)
 
 
 def _config(records: RecordDict, name: str) -> ConfigRecord:

@@ -11,7 +11,7 @@ from cutwater.model.halves import join_states
 from cutwater.serve.device import run_at_device
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
-from cutwater.serve.open_session import close_session, open_session
+from cutwater.serve.sessions import close_session, open_session
 from cutwater.stream.server import StreamServer
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Result, State, Task

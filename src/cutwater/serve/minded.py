@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -104,29 +103,37 @@ class MindedProcess:
 
     def _mind(self) -> None:
         """Start it, hear it out and start it again, until it is not needed or can't be started."""
-        failed, why = 0, ""
-        while not self._closed.is_set() and failed < _TRIES:
-            was_ready, why = self._run()
-            if self._closed.is_set():
-                break
-            if was_ready:
-                failed, self.restarts = 0, self.restarts + 1
-                self._say(f"the process of {self._name} ended ({why}): it is started again")
-            elif not self.restarts:  # it never ran, and what is wrong now will be wrong then
-                break
-            else:
-                failed += 1
-                time.sleep(_PAUSE)
-        with self._lock:
-            if not self._closed.is_set():
-                self._broken = EngineError(f"the process of {self._name} can't be started: {why}")
-            for asked in self._asked.values():
-                asked.answer.set_exception(self._gone())
-            self._asked.clear()
-            self._lock.notify_all()
+        failed, why = 0, "whoever minds it has failed"
+        try:
+            while not self._closed.is_set() and failed < _TRIES:
+                was_ready, why = self._run()
+                if self._closed.is_set():
+                    break
+                if was_ready:
+                    failed, self.restarts = 0, self.restarts + 1
+                    self._say(f"the process of {self._name} ended ({why}): it is started again")
+                elif not self.restarts:  # it never ran, and what is wrong now will be wrong then
+                    break
+                else:
+                    failed += 1
+                    self._closed.wait(_PAUSE)
+        finally:  # or whoever waits would do so for ever
+            with self._lock:
+                if not self._closed.is_set():
+                    self._broken = EngineError(f"the process of {self._name} can't be started: {why}")
+                for asked in self._asked.values():
+                    asked.answer.set_exception(self._gone())
+                self._asked.clear()
+                self._lock.notify_all()
 
     def _run(self) -> tuple[bool, str]:
-        """One process from start to end: whether it was ready, and how it ended."""
+        """One process from start to end: whether it was ready, and how it ended, or why there was none."""
+        try:
+            return self._from_start_to_end()
+        except OSError as error:  # no memory, or no descriptor, for another
+            return False, error.strerror or str(error)
+
+    def _from_start_to_end(self) -> tuple[bool, str]:
         line, theirs = socket.socketpair()
         with line, theirs:
             with self._lock:

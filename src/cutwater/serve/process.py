@@ -23,8 +23,7 @@ from cutwater.base.schema import read
 from cutwater.federate.study import Study
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
-from cutwater.serve.tensor_files import read_tensors, write_tensors
-from cutwater.serve.told import record_to_json, trained_to_json
+from cutwater.serve.told import read_tensors, record_to_json, trained_to_json, write_tensors
 from cutwater.serve.turns import Turns
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.lasting import LastingServer, Session

@@ -18,8 +18,7 @@ from typing import Any
 from cutwater.base.speech import Say, quiet
 from cutwater.serve.hosting import Trained
 from cutwater.serve.minded import MindedProcess
-from cutwater.serve.tensor_files import read_tensors, write_tensors
-from cutwater.serve.told import record_from_json, trained_from_json
+from cutwater.serve.told import read_tensors, record_from_json, trained_from_json, write_tensors
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.office import Office
 from cutwater.stream.step_trainer import SessionRecord

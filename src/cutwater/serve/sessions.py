@@ -1,4 +1,7 @@
-"""What whoever hands out sessions needs of the two that host them, in this process or in another."""
+"""What whoever hands out sessions needs of the two that host them, in this process or in another.
+
+A session has a place in the stream and a half of the model: it is opened and closed at both.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -56,3 +59,47 @@ class Halves(Protocol):
 
     def forget(self, session: str) -> None:
         """Give up a session, if it is still there, and what it left."""
+
+
+def open_session(
+    stream: Tickets,
+    hosting: Halves,
+    task: Task,
+    expect: Expectation,
+    *,
+    run: str,
+    share: float,
+    state: State,
+    seconds: float,
+    paced: bool = False,
+) -> Ticket:
+    """Make room for the session of a task, which starts from these global weights and may take so long.
+
+    With ``paced``, both ends keep to the rates of the task.
+    """
+    ticket = stream.issue(
+        run=run,
+        round=task.round,
+        client=task.client,
+        cut=task.cut,
+        second_cut=task.second_cut,
+        expect=expect,
+        open_seconds=seconds,
+        session_seconds=seconds,
+        rate_up=task.rate_up if paced else 0.0,
+        rate_down=task.rate_down if paced else 0.0,
+    )
+    try:
+        hosting.expect(ticket.claims.id, task, share, state)
+    except BaseException:
+        stream.revoke(ticket)
+        raise
+    return ticket
+
+
+def close_session(stream: Tickets, hosting: Halves, ticket: Ticket) -> None:
+    """End a session, if it has not ended, and forget what it left; nobody can go on with it."""
+    try:
+        stream.revoke(ticket)
+    finally:
+        hosting.forget(ticket.claims.id)

@@ -100,8 +100,7 @@ class ShareScheduler:
         clock: Callable[[], float] = time.perf_counter,
         turns: Turns | None = None,
     ) -> None:
-        self.device, self._turns = device, turns
-        self._before, self._settle, self._clock = before, _finish_on(device), clock
+        self._turns, self._before, self._settle, self._clock = turns, before, _finish_on(device), clock
         """What is done before and after each piece, in the thread that carries it out."""
         self._queue: FairQueue[_Piece] = FairQueue()
         self._following: deque[tuple[Lane, _Piece]] = deque()

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import grpc
+
 from cutwater.stream.limits import VERDICT
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.ticket import Metadata
@@ -23,6 +25,12 @@ class CallEnd(NamedTuple):
     status: str
     details: str
     metadata: Metadata
+
+    @classmethod
+    def of(cls, call: grpc.Call) -> "CallEnd":
+        """Of a call of gRPC's public interface that is over."""
+        metadata = tuple((name, value) for name, value in call.trailing_metadata() or ())
+        return cls(call.code().name, call.details() or "", metadata)
 
     def verdict(self) -> Exception:
         """What that means: the server's refusal, or a connection that broke."""

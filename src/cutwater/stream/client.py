@@ -18,7 +18,7 @@ from cutwater.stream.exchange import Arrival, Exchange, InTurn
 from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import NORM, UNUSED, Message, Packer
+from cutwater.stream.messages import NORM, UNUSED, Message, Packed, Packer
 from cutwater.stream.move import TO, Move
 from cutwater.stream.overlap import Delay, Overlapped, no_delay
 from cutwater.stream.refusal import invalid
@@ -97,7 +97,7 @@ class StreamClient(ServerStages):
         self.carrying = 0
         """Bytes of the tensors of the part that was handed over last, as they cross."""
         self._norm: dict[str, float] = {}
-        """What gradients of the last mini-batch came to, to be said with the part of this number."""
+        """What gradients of the last mini-batch came to, and the message that it is to be said with."""
         self._normed = -1
         self.coding = {"up": 0.0, "down": 0.0}
         """Seconds that codecs, and knowing rows again, took here, on what went up and on what came down."""
@@ -136,9 +136,7 @@ class StreamClient(ServerStages):
             self._said(planned, smashed),
             rows=planned.rows,
         )
-        self._exchange.put(packed, planned.rows)
-        self.carrying = packed.outline.tensor_bytes
-        sent = Sent(planned, labels.device, self.carrying)
+        sent = self._hand_over(planned, packed, labels.device)
         if self._sent and not self._overlapped:
             self._sent[0] = sent
         else:
@@ -149,17 +147,13 @@ class StreamClient(ServerStages):
         """Stage 5 of the first part that has no reply yet: G and the loss down."""
         if not self._sent:
             raise EngineError("a reply is asked for, but every part has its own: send one first")
-        sent, number = self._sent[0], self._done
-        arrival = self._taken(FrameKind.REPLY, number)
-        self._sent.popleft()
-        self._done += 1
-        self._rows.arrived()
-        return self._reply(sent, arrival)
-
-    def step(self, number: int, smashed: Tensors, labels: Tensor) -> StreamReply:
-        """Stages 2 to 5 of a mini-batch in one part."""
-        self.send(Part(number), smashed, labels)
-        return self.receive()
+        sent, arrival = self._answered(FrameKind.REPLY)
+        said = arrival.message.scalars
+        loss = said.pop("loss", None)
+        if loss is None:
+            raise invalid(f"the reply to part {sent.planned.part.number} has no loss")
+        self.due = int(said.pop(TO, 0.0))
+        return self._reply(sent, arrival, loss)
 
     def clip(self, norm: float) -> None:
         """Say so with the part that is next, or with the end of the session."""
@@ -169,12 +163,12 @@ class StreamClient(ServerStages):
         """Have the cut moved, as is due: the bytes of layers up, or those that come down as ``gradients``."""
         if self._sent:
             raise EngineError(f"the cut is to move, but {len(self._sent)} replies were not taken")
-        sent, said = () if layers is None else (layers,), self._norm if self._normed == self._done else None
+        sent, number = () if layers is None else (layers,), self._done
         self._connections.expect(move.at_client)
-        packed = Packer(move.at_server).pack(FrameKind.MOVE, self._done, sent, said)
+        packed = Packer(move.at_server).pack(FrameKind.MOVE, number, sent, self._norm_at(number))
         self._exchange.put(packed, 1)
-        arrival = self._taken(FrameKind.MOVED, self._done)
-        self._done, self._moves, self.due = self._done + 1, self._moves + 1, 0
+        arrival = self._taken(FrameKind.MOVED, number)
+        self._done, self._moves, self.due = number + 1, self._moves + 1, 0
         self._expect, self._packer = move.expect, Packer(move.expect.at_server)
         self._connections.expect(move.expect.at_client)
         message = arrival.message
@@ -189,9 +183,9 @@ class StreamClient(ServerStages):
 
     def finish(self) -> int:
         """Tell the server that this was all; the number of parts, and moves, that both ends have counted."""
-        said = self._norm if self._normed == self._done else None
-        self._exchange.put(self._packer.pack(FrameKind.FINISH, self._done, (), said), 1)
-        return self._taken(FrameKind.FINISHED, self._done).message.number
+        number = self._done
+        self._exchange.put(self._packer.pack(FrameKind.FINISH, number, (), self._norm_at(number)), 1)
+        return self._taken(FrameKind.FINISHED, number).message.number
 
     def close(self) -> None:
         """Close the connection; unfinished, the session stays open at the server until its deadline."""
@@ -221,7 +215,11 @@ class StreamClient(ServerStages):
     def _said(self, planned: Planned, tensors: Tensors) -> dict[str, float]:
         """What a part tells besides its tensors."""
         said = said_sizes(self._expect.up, self._expect.going_up(planned), tensors)
-        return {**said, **self._norm} if planned.number == self._normed else said
+        return said | self._norm_at(planned.number)
+
+    def _norm_at(self, number: int) -> dict[str, float]:
+        """What gradients of the last mini-batch came to, if it is to be said with this message."""
+        return self._norm if self._normed == number else {}
 
     def _going(self, number: int, smashed: Tensors, labels: Tensors = ()) -> Tensors:
         """What goes up of a part's smashed data, and of labels where they go: all, or what is new."""
@@ -255,18 +253,27 @@ class StreamClient(ServerStages):
             raise invalid(f"a {want.name} to part {number} was due, but a {message.kind.name} came")
         return arrival
 
-    def _reply(self, sent: Sent, arrival: Arrival) -> StreamReply:
-        message, number = arrival.message, sent.planned.part.number
-        loss = message.scalars.pop("loss", None)
-        if loss is None:
-            raise invalid(f"the reply to part {number} has no loss")
-        gradients = self._decoded(sent.planned, message)
-        self.due = int(message.scalars.pop(TO, 0.0))
-        unused, norm = range(len(gradients)), message.scalars.pop(NORM, 0.0)
-        here = sent.device.type == "cpu"
+    def _hand_over(self, planned: Planned, packed: Packed, device: torch.device) -> Sent:
+        self._exchange.put(packed, planned.rows)
+        self.carrying = packed.outline.tensor_bytes
+        return Sent(planned, device, self.carrying)
+
+    def _answered(self, want: FrameKind) -> tuple[Sent, Arrival]:
+        """The first part that has no reply yet, and what came for it."""
+        sent, arrival = self._sent[0], self._taken(want, self._done)
+        self._sent.popleft()
+        self._done += 1
+        self._rows.arrived()
+        return sent, arrival
+
+    def _reply(self, sent: Sent, arrival: Arrival, loss: float) -> StreamReply:
+        message = arrival.message
+        came = self._decoded(sent.planned, message)
+        here, norm = sent.device.type == "cpu", message.scalars.pop(NORM, 0.0)
+        unused = [place for place in range(len(came)) if message.scalars.pop(f"{UNUSED}{place}", 0.0)]
         return StreamReply(
-            unused=tuple(place for place in unused if message.scalars.pop(f"{UNUSED}{place}", 0.0)),
-            gradients=gradients if here else tuple(t.to(sent.device) for t in gradients),
+            unused=tuple(unused),
+            gradients=came if here else tuple(tensor.to(sent.device) for tensor in came),
             loss=loss,
             norm=norm,
             measures=message.scalars,

@@ -22,6 +22,8 @@ else:
 log = logging.getLogger(__name__)
 SWITCH: Final = "CUTWATER_PLAIN_GRPC"
 """Set in the environment, it has gRPC's public interface used in any case."""
+FAST = HAS_FAST_CALL and not os.environ.get(SWITCH)
+"""Which way is taken, as far as that is known at import."""
 
 
 class Connection(Protocol):
@@ -43,12 +45,6 @@ class Connection(Protocol):
         """Hang up; whoever waits for a message is told that the connection is lost."""
 
 
-class _Way:
-    """Which way is taken, as far as that is known at import."""
-
-    fast = HAS_FAST_CALL and not os.environ.get(SWITCH)
-
-
 def connect(
     ticket: Ticket, limits: Limits, metadata: Metadata, seconds: float, *, threads: bool = False
 ) -> Connection:
@@ -56,7 +52,7 @@ def connect(
 
     With ``threads`` it is gRPC's public way in any case, which sends and receives at the same time.
     """
-    if _Way.fast and FastCall.works and not threads:
+    if FAST and FastCall.works and not threads:
         channel = channel_to(ticket, limits)
         try:
             return FastCall(channel, limits, metadata, seconds)

@@ -11,15 +11,11 @@ from typing import NoReturn, Protocol
 
 import grpc
 
+from cutwater.stream.entry import Ending
 from cutwater.stream.exactly_once import HostedSession
-from cutwater.stream.expectation import Gate
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.messages import NORM, Assembler, Message, Packed, Packer
-from cutwater.stream.refusal import RefusedError
+from cutwater.stream.messages import NORM, Assembler, Message, Packed, bare
 from cutwater.stream.ticket import Metadata
-
-Ending = asyncio.Future[RefusedError]
-"""Of a connection: done when it is to end, and why; cancelled when it was lost."""
 
 
 class OpenCall(Protocol):
@@ -39,9 +35,6 @@ class OpenCall(Protocol):
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata) -> NoReturn:
         """End the call with this status."""
-
-
-_PLAIN = Packer(lambda rows: {FrameKind.WELCOME: Gate(), FrameKind.FINISHED: Gate(), FrameKind.PONG: Gate()})
 
 
 class Conversation:
@@ -64,7 +57,7 @@ class Conversation:
     async def hold(self, have: int) -> None:
         """Talk with a client that holds so many replies, until it is done or gone."""
         received = self._hosted.window.received
-        await self._send(_PLAIN.pack(FrameKind.WELCOME, received))
+        await self._send(bare(FrameKind.WELCOME, received))
         if self._hosted.expect.window > 1:
             await self._overlapped(have)
             return
@@ -118,7 +111,7 @@ class Conversation:
         record = await self._hosted.ended()
         if record.failure is not None:
             raise record.failure
-        await self._send(_PLAIN.pack(FrameKind.FINISHED, message.number))
+        await self._send(bare(FrameKind.FINISHED, message.number))
 
     async def _receive(self) -> Message | None:
         """The next message; None if there are no more, or if they are another connection's business."""
@@ -138,7 +131,7 @@ class Conversation:
                 continue
             seconds, hosted.coming = hosted.coming[1], (0, 0.0)
             if message.kind is FrameKind.PING:
-                await self._send(_PLAIN.pack(FrameKind.PONG, message.number))
+                await self._send(bare(FrameKind.PONG, message.number))
                 started = None
             else:
                 hosted.seconds["up"] += seconds

@@ -15,7 +15,6 @@ one for each of the client's samples (:mod:`cutwater.train.rows`).
 
 import asyncio
 import concurrent.futures
-import hmac
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from cutwater.base.errors import EngineError
 from cutwater.federate.measured import Moved
+from cutwater.stream.entry import Ending, Entry
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import WAITED, Gates, Message, Packed
@@ -32,10 +32,10 @@ from cutwater.stream.move import TO, Move
 from cutwater.stream.noting import Account, Notes
 from cutwater.stream.one_part import OnePart
 from cutwater.stream.pace import Reading, Sending
-from cutwater.stream.refusal import RefusedError, Status
+from cutwater.stream.refusal import RefusedError, Status, precondition
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepTrainer
 from cutwater.stream.ticket import Claims, Opening
-from cutwater.stream.window import Kept, Window, precondition
+from cutwater.stream.window import Kept, Window
 
 log = logging.getLogger(__name__)
 _AT_ONCE: Final = 2
@@ -109,10 +109,8 @@ class HostedSession:
         """Where the cut is to move, and where its client was told that it does."""
         self._moves: list[Moved] = []
         self._one_part = self._parts_computed()
-        self._nonce, self._attempt, self._openings = b"", 0, 0
         issued = clock() if issued is None else issued
-        self._open_by = issued + claims.open_seconds
-        self._ending: asyncio.Future[RefusedError] | None = None
+        self._entry, self._openings = Entry("session", claims, issued, clock), 0
         self._waiting: deque[_Arrived] = deque()
         self._running: list[asyncio.Task[Any]] = []
         self._rest: Callable[[], object] | None = None
@@ -150,7 +148,7 @@ class HostedSession:
 
     # Connections
 
-    def admit(self, opening: Opening) -> "asyncio.Future[RefusedError]":
+    def admit(self, opening: Opening) -> Ending:
         """Let a connection in, in place of the one before; the future says when it must go, and why."""
         self._check_opening(opening)
         if not self._openings:
@@ -159,33 +157,22 @@ class HostedSession:
             self.notes.bind(opening.nonce, opening.attempt, self._opened)
         self.bind(opening.nonce, opening.attempt, self._opened)
         self.window.tell(opening.have)
-        self._dismiss(RefusedError(Status.ABORTED, "the session goes on over another connection"))
-        self._ending = asyncio.get_running_loop().create_future()
-        return self._ending
+        return self._entry.replace()
 
     def bind(self, nonce: bytes, attempt: int, opened: float) -> None:
         """The session is the client's with this nonce, since then; this was its latest connection."""
-        self._nonce, self._attempt, self._opened = nonce, attempt, opened
+        self._entry.bind(nonce, attempt)
+        self._opened = opened
         self._openings += 1
         self._heard = self._heard or self._clock()
 
     def _check_opening(self, opening: Opening) -> None:
         if self.failure is not None:
             raise self.failure
-        if not self._nonce:
-            if self._clock() > self._open_by:
-                raise _denied(f"the ticket was good for {self.claims.open_seconds:g} s, which are over")
-        elif not hmac.compare_digest(self._nonce, opening.nonce):
-            raise _denied("the ticket was used before: it opens one session")
-        if opening.attempt <= self._attempt:
-            raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
+        self._entry.check(opening)
         received = self.window.received
         if not self.window.may_hold(opening.have) or (self.finished and opening.have != received):
             raise precondition(f"the client holds {opening.have} replies, but {received} parts have arrived")
-
-    def _dismiss(self, refusal: RefusedError) -> None:
-        if self._ending is not None and not self._ending.done():
-            self._ending.set_result(refusal)
 
     # Parts
 
@@ -219,11 +206,15 @@ class HostedSession:
             return kept.packed if kept is not None else None
         return kept.packed.saying(WAITED, max(self._clock() - kept.idle_from, 0.0))
 
-    def do_the_rest(self) -> None:
-        """The reply to the last part is out, or need not be waited for."""
+    def do_the_rest(self) -> bool:
+        """The reply to the last part is out, or need not be waited for; whether the session goes on."""
         rest, self._rest = self._rest, None
         if rest is not None:
-            rest()
+            try:
+                rest()
+            except Exception:
+                self._broke("after its last reply")
+        return self.failure is None
 
     def runs_in(self, task: "asyncio.Task[None]") -> bool:
         """Whether this task is in the middle of a part, and so must be left alone."""
@@ -256,26 +247,31 @@ class HostedSession:
 
     async def _run(self, arrived: _Arrived) -> Kept | None:
         planned, message, since = arrived
-        self.do_the_rest()
         try:
+            if not self.do_the_rest():
+                return None
             if self.notes is not None and isinstance(planned, Planned):
                 await self.notes.part(planned, message, self._account)
             computed = await self._one_part.compute(planned, message)
+            before = self.window.before(message.number)
+            if before is not None:
+                # A codec may be done sooner with this part; replies count in order.
+                await asyncio.shield(before)
+            if not self.do_the_rest():
+                return None
+            self._counts.note(planned, computed.carried)
+            self.seconds["server"] += computed.seconds
+            self._heard = self._clock()
+            if isinstance(planned, Move):
+                self._settle_at(planned)
+            else:
+                self.seconds["stepped"] = self._heard - self._opened
         except RefusedError as refusal:
             self.fail(refusal)
             return None
-        before = self.window.before(message.number)
-        if before is not None:
-            # A codec may be done sooner with this part; replies count in order.
-            await asyncio.shield(before)
-        self.do_the_rest()
-        self._counts.note(planned, computed.carried)
-        self.seconds["server"] += computed.seconds
-        self._heard = self._clock()
-        if isinstance(planned, Move):
-            self._settle_at(planned)
-        else:
-            self.seconds["stepped"] = self._heard - self._opened
+        except Exception:
+            self._broke(f"at part {message.number}")
+            return None
         self._rest = computed.rest
         return Kept(computed.packed, since + computed.seconds)
 
@@ -320,6 +316,8 @@ class HostedSession:
             if self.notes is not None:
                 self.notes.finish(parts, norm, self.seconds["session"])
             self.do_the_rest()
+            if self.failure is not None:
+                raise self.failure
             self.finished, self._norm = True, norm
             self._end()
 
@@ -332,8 +330,13 @@ class HostedSession:
         if self.notes is not None:
             self.notes.fail(self.failure)
         self._rest = None
-        self._dismiss(self.failure)
+        self._entry.dismiss(self.failure)
         self._end()
+
+    def _broke(self, when: str) -> None:
+        """End the session over an exception that is being handled, which is no refusal."""
+        log.exception("the server's half failed %s of %s", when, self.session)
+        self.fail(RefusedError(Status.INTERNAL, f"the server's half failed {when}; see its log"))
 
     def _expire(self) -> None:
         reason = f"the session's {self.claims.session_seconds:g} s are over"
@@ -393,7 +396,3 @@ def _this_task() -> "asyncio.Task[Any]":
     task = asyncio.current_task()
     assert task is not None, "called by a task of the event loop"
     return task
-
-
-def _denied(reason: str) -> RefusedError:
-    return RefusedError(Status.PERMISSION_DENIED, reason)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from torch import Tensor
-
 from cutwater.base.errors import EngineError
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.heads import Outline
@@ -101,50 +99,26 @@ class Expectation:
     def __post_init__(self) -> None:
         for what, value in (("micro_batches", self.micro_batches), ("batches", min(self.batches, default=0))):
             if not 0 < value < 2**32:
-                raise EngineError(f"{what} is {value}, but a session needs at least 1")
+                raise EngineError(f"{what} is {value}, but must be 1 to {2**32 - 1}")
         if not self.smashed:
             raise EngineError("a session over the stream needs at least one smashed tensor")
         if (self.labels is None) != bool(self.output) or (self.output and self.overlapped):
-            raise EngineError("labels go up, or the server's output comes down, and then parts go in turn")
+            raise EngineError(
+                "with labels there is no output; without labels there must be one, and parts must not overlap"
+            )
         if self.once and (self.gradients or self.overlapped):
             raise EngineError("rows go up once where parts go in turn and no gradient comes back")
         names = [spec.name for spec in (*self.smashed, *([self.labels] if self.labels else ()))]
         if len(set(names)) != len(names):
             raise EngineError(f"the tensor names {names} must differ")
-        if not (set(self.gradients) <= set(self.smashed) and set(self.output_gradients) <= set(self.output)):
-            raise EngineError("every gradient must have the name, type and shape of a smashed tensor")
-
-    @classmethod
-    def like(
-        cls,
-        smashed: Sequence[Tensor],
-        labels: Tensor,
-        *,
-        batches: Sequence[int],
-        classes: int | None = None,
-        micro_batches: int = 1,
-        overlapped: bool = False,
-    ) -> "Expectation":
-        """The expectation that example tensors (meta tensors will do) of any number of samples set.
-
-        >>> import torch
-        >>> example = Expectation.like([torch.ones(4, 8)], torch.zeros(4).long(), batches=[4, 4], classes=10)
-        >>> example.batches, example.smashed[0].shape, example.labels.values
-        ((4, 4), (8,), (0, 9))
-        """
-        values = None if classes is None else (0, classes - 1)
-        specs = tuple(
-            TensorSpec(f"smashed.{place}", tensor.dtype, tuple(tensor.shape[1:]))
-            for place, tensor in enumerate(smashed)
-        )
-        return cls(
-            batches=tuple(batches),
-            smashed=specs,
-            labels=TensorSpec("labels", labels.dtype, tuple(labels.shape[1:]), values),
-            gradients=tuple(spec for spec in specs if spec.dtype.is_floating_point),
-            micro_batches=micro_batches,
-            overlapped=overlapped,
-        )
+        for what, gradients, of in (
+            ("smashed data", self.gradients, self.smashed),
+            ("the server's output", self.output_gradients, self.output),
+        ):
+            if not set(gradients) <= set(of):
+                raise EngineError(
+                    f"every gradient of {what} must have name, type and shape of a tensor of it"
+                )
 
     @property
     def window(self) -> int:

@@ -81,7 +81,12 @@ class JournalFile:
         """A new journal."""
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         made = cls(path, opening, file, 0)
-        made.append(Kind.OPEN, opening)
+        try:
+            made.append(Kind.OPEN, opening)
+        except BaseException:
+            made.close()
+            path.unlink()
+            raise
         return made
 
     def append(self, kind: Kind, content: bytes) -> None:

@@ -59,18 +59,18 @@ class LastingServer(StreamServer):
         self._found: list[HostedSession] = []
 
     def open(self, opening: Mapping[str, Any]) -> HostedSession:
-        """Host a session from now on; asked again, it is the one that there is."""
-        return self._in_loop(self._open(opening))
+        """Host a session from now on, which is not hosted yet."""
+        return self._do(lambda: self._open(opening))
 
     def drop(self, session: str, reason: str = "the round is over") -> SessionRecord:
         """End a session if it has not ended and forget it, with its journal."""
-        record = self._in_loop(self._drop(self._by_id(session), reason))
+        record = self._in_loop(self._drop(self._hosted(session), reason))
         self._remove(session)
         return record
 
     def record_of(self, session: str) -> SessionRecord | None:
         """The record of a session that has ended, or None."""
-        over = self._by_id(session).over
+        over = self._hosted(session).over
         return over.result() if over.done() else None
 
     @property
@@ -81,12 +81,6 @@ class LastingServer(StreamServer):
     def hosts(self, session: str) -> bool:
         """Whether a session is here."""
         return session in self._service.hosted
-
-    def _by_id(self, session: str) -> HostedSession:
-        hosted = self._service.hosted.get(session)
-        if hosted is None:
-            raise EngineError(f"session {session} is not hosted here: it was never opened, or was forgotten")
-        return hosted
 
     def _path(self, session: str) -> Path:
         return self._folder / f"{session}{SUFFIX}"
@@ -100,7 +94,7 @@ class LastingServer(StreamServer):
         claims, expect, issued, rate_down = self._make(opening)
         return HostedSession(claims, expect, self._keeper, self._service.clock, rate_down, issued)
 
-    async def _open(self, opening: Mapping[str, Any]) -> HostedSession:
+    def _open(self, opening: Mapping[str, Any]) -> HostedSession:
         hosted = self._made(opening)
         id_ = hosted.claims.id
         content = json.dumps(opening).encode()

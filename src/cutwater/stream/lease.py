@@ -8,7 +8,6 @@ for a moment notices the server's silence, and comes back over another connectio
 """
 
 import asyncio
-import hmac
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ from typing import Final
 
 import grpc
 
-from cutwater.stream.conversation import Ending, OpenCall
+from cutwater.stream.conversation import OpenCall
+from cutwater.stream.entry import Ending, Entry
 from cutwater.stream.frames import FrameKind, seal, unseal
 from cutwater.stream.letters import Inbox, Letter, Outbox, Place
 from cutwater.stream.limits import Limits
-from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.refusal import denied, invalid
 from cutwater.stream.ticket import Claims, Opening
 
 _LEAVE: Final = seal(FrameKind.LEAVE, 0, 0, 0, b"", ())
@@ -62,9 +62,7 @@ class HostedLease:
     ) -> None:
         self.claims, self._events, self._limits, self._clock = claims, events, limits, clock
         self._inbox, self._outbox = Inbox(most, clock), Outbox(clock)
-        self._nonce, self._attempt = b"", 0
-        self._open_by = clock() + claims.open_seconds
-        self._ending: Ending | None = None
+        self._entry = Entry("lease", claims, clock(), clock)
         self._work = asyncio.Event()
         self._said: list[bytes] = []
         self._beats: dict[int, float] = {}
@@ -99,19 +97,10 @@ class HostedLease:
     def admit(self, opening: Opening) -> Ending:
         """Let a connection in, in place of the one before; the future says when it must go, and why."""
         if self.over:
-            raise RefusedError(Status.PERMISSION_DENIED, "the lease is over")
-        if not self._nonce:
-            if self._clock() > self._open_by:
-                raise _denied(f"the lease was to be had for {self.claims.open_seconds:g} s, which are over")
-        elif not hmac.compare_digest(self._nonce, opening.nonce):
-            raise _denied("the lease's ticket was used before: it opens one lease")
-        if opening.attempt <= self._attempt:
-            raise _denied(f"opening {opening.attempt} was used before: {self._attempt} came already")
-        self._nonce, self._attempt = opening.nonce, opening.attempt
-        if self._ending is not None and not self._ending.done():
-            self._ending.set_result(RefusedError(Status.ABORTED, "the lease goes on elsewhere"))
-        self._ending = asyncio.get_running_loop().create_future()
-        return self._ending
+            raise denied("the lease is over")
+        self._entry.check(opening)
+        self._entry.bind(opening.nonce, opening.attempt)
+        return self._entry.replace()
 
     async def hold(self, call: OpenCall, ending: Ending) -> None:
         """Talk with the holder until one of both leaves, or the connection breaks or is replaced."""
@@ -130,9 +119,9 @@ class HostedLease:
             # Not waited for: what gRPC writes to somebody who has left may take as long as it likes.
             writing.cancel()
             reading.cancel()
-            if self._ending is ending and silent:
+            if self._entry.ending is ending and silent:
                 self._go(f"nothing was heard of it for {self._quiet:g} s", 0.0)
-            elif self._ending is ending:
+            elif self._entry.ending is ending:
                 self._go("its connection was closed", self._limits.away)
 
     @property
@@ -156,7 +145,7 @@ class HostedLease:
         while True:
             data = await call.read()
             self._heard = self._clock()
-            if data is grpc.aio.EOF or self._ending is not ending:
+            if data is grpc.aio.EOF or self._entry.ending is not ending:
                 return
             frame = unseal(data)
             if frame.kind is FrameKind.HAVE:
@@ -187,7 +176,7 @@ class HostedLease:
 
     async def _write(self, call: OpenCall, ending: Ending, opened: asyncio.Event) -> None:
         due = self._clock()
-        while self._ending is ending:
+        while self._entry.ending is ending:
             if self._clock() >= due:
                 self._beat += 1
                 self._beats = {self._beat: self._clock()}
@@ -196,7 +185,7 @@ class HostedLease:
             said, self._said = self._said, []
             for frame in said:
                 await call.write(frame)
-            if self._ending is not ending:
+            if self._entry.ending is not ending:
                 return
             chunk = self._outbox.frame() if opened.is_set() else None
             if chunk is not None:
@@ -228,7 +217,3 @@ class HostedLease:
     def _gone(self, reason: str) -> None:
         self._away, self.here = None, False
         self._events.put(Event(self.claims.client, News.AWAY, reason=reason))
-
-
-def _denied(reason: str) -> RefusedError:
-    return RefusedError(Status.PERMISSION_DENIED, reason)

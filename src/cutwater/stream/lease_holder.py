@@ -38,7 +38,7 @@ class LeaseHolder:
     ) -> None:
         self._ticket, self._client, self._clock = ticket, client, clock
         self._limits = limits or Limits()
-        self._inbox, self._outbox = Inbox(most, clock), Outbox(clock)
+        self._inbox, self._outbox = Inbox(most, clock), Outbox()
         self._letters: queue.SimpleQueue[Letter | object | Exception] = queue.SimpleQueue()
         self._turn = threading.Condition()
         self._said: list[bytes] = []
@@ -65,11 +65,6 @@ class LeaseHolder:
                 return
             yield found.body
 
-    @property
-    def waiting(self) -> bool:
-        """Whether another letter is there already."""
-        return not self._letters.empty()
-
     def post(self, body: bytes) -> None:
         """Have a letter sent."""
         with self._turn:
@@ -88,7 +83,7 @@ class LeaseHolder:
 
     def _keep(self) -> None:
         """Connections, one after the other."""
-        wait, until = self._limits.backoff, self._clock() + self._limits.patience
+        waits, until = self._limits.waits(), self._clock() + self._limits.patience
         try:
             while not self._closed.is_set():
                 before = self._heard
@@ -98,12 +93,11 @@ class LeaseHolder:
                         return
                 except LostError as lost:
                     if self._heard > before:
-                        wait, until = self._limits.backoff, self._clock() + self._limits.patience
+                        waits, until = self._limits.waits(), self._clock() + self._limits.patience
                     if self._clock() >= until:
                         reason = f"{self._ticket.claims.address} can't be reached: {lost}"
                         raise RefusedError(Status.UNAVAILABLE, reason) from lost
-                self._closed.wait(wait * (0.5 + secrets.randbelow(1000) / 1000))
-                wait = min(2 * wait, 1.0)
+                self._closed.wait(next(waits))
         except Exception as error:
             self._letters.put(error)
 
@@ -138,8 +132,7 @@ class LeaseHolder:
                 if self._take(data, talk):
                     return True
         except grpc.RpcError:
-            metadata = tuple((name, value) for name, value in call.trailing_metadata() or ())
-            raise CallEnd(call.code().name, call.details() or "", metadata).verdict() from None
+            raise CallEnd.of(call).verdict() from None
         raise LostError("the server closed the connection")
 
     def _take(self, data: bytes, talk: "_Talk") -> bool:

@@ -55,9 +55,9 @@ class _Written:
 
 
 class Outbox:
-    """Letters to be sent; one thread or task at a time."""
+    """Letters to be sent; one thread or task at a time. With a clock, they are timed."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._letters: deque[_Written] = deque()
         self._last = 0
@@ -83,7 +83,8 @@ class Outbox:
         total, start = len(letter.body), self._next
         if self._begin:
             self._begin = False
-            letter.began = letter.began or self._clock()
+            if self._clock is not None:
+                letter.began = letter.began or self._clock()
             return seal(FrameKind.LETTER, letter.number, total, start, letter.digest, ())
         if start >= total:
             return None  # not until it has arrived
@@ -102,7 +103,7 @@ class Outbox:
             self._next, self._begin = place.offset, True
 
     def _arrived(self, letter: _Written) -> None:
-        if letter.began is not None:
+        if self._clock is not None and letter.began is not None:
             self.arrived[letter.number] = self._clock()
             self.took[letter.number] = self.arrived[letter.number] - letter.began
         self._next, self._begin = 0, True

@@ -4,7 +4,9 @@ gRPC's own defaults would not do: no keepalive at the client and two hours at th
 message cap of 4 MiB with compression allowed, and a second or more before it tries a lost server again.
 """
 
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from cutwater.base.errors import EngineError
@@ -19,8 +21,8 @@ LEASE: Final = "/cutwater.stream.v1/Lease"
 VERDICT: Final = "cutwater-verdict"
 """Trailing metadata that tells a verdict of ours from a broken connection, which may bear the same status."""
 
+_LONGEST_WAIT: Final = 1.0
 Options = list[tuple[str, int | str]]
-_LEASE: Final = ("beat", "silence", "away", "patience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,16 @@ class Limits:
     def __post_init__(self) -> None:
         if not 64 <= self.frame_bytes <= MAX_PART:
             raise EngineError(f"frame_bytes is {self.frame_bytes}, but must be between 64 and {MAX_PART}")
-        for name in ("keepalive", "keepalive_timeout", "handshake", "recycle", "connect", "backoff", *_LEASE):
-            if not getattr(self, name) > 0:
-                raise EngineError(f"{name} is {getattr(self, name)}, but must be above 0 seconds")
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise EngineError(f"{name} is {value}, but must be above 0 seconds")
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each try of a connection that was lost, one after the other."""
+        wait = self.backoff
+        while True:
+            yield wait * (0.5 + secrets.randbelow(1000) / 1000)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     def common(self) -> Options:
         """What both ends set."""
@@ -99,7 +108,7 @@ class Limits:
             ("grpc.ssl_target_name_override", server_name),
             ("grpc.initial_reconnect_backoff_ms", _ms(self.backoff)),
             ("grpc.min_reconnect_backoff_ms", _ms(self.handshake)),
-            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", _ms(_LONGEST_WAIT)),
             # Channels share connections otherwise, and with them a broken one's back-off.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),

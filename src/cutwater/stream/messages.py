@@ -145,9 +145,17 @@ class Packer:
         return outline
 
 
+def bare(kind: FrameKind, number: int) -> Packed:
+    """A message without content."""
+    return _BARE.pack(kind, number)
+
+
 def _by_rows(gates: Gates) -> Gates:
     """The same, made once for each number of samples, of which a session has a handful."""
     return lru_cache(maxsize=None)(gates)
+
+
+_BARE = Packer(lambda rows: dict.fromkeys(FrameKind, Gate()))
 
 
 class _Room(NamedTuple):

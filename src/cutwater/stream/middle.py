@@ -6,26 +6,15 @@ numbered, resent and counted as in :mod:`cutwater.stream.client`.
 """
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.client import Sent, StreamClient, StreamReply
+from cutwater.stream.client import StreamClient, StreamReply
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import NORM, UNUSED
 from cutwater.train.step import Part, Tensors
-from cutwater.train.three_parts import Back, MiddleStages
+from cutwater.train.three_parts import Back
 
 
-class MiddleClient(StreamClient, MiddleStages):
+class MiddleClient(StreamClient):
     """A session of one client whose labels stay with it; one thread."""
-
-    def forward(self, part: Part, smashed: Tensors) -> Tensors:
-        """Smashed data up, the output of the server's layers down."""
-        self.put(part, smashed)
-        return self.take().gradients
-
-    def backward(self, part: Part, back: Back) -> Back:
-        """The gradients of that up, those of the smashed data down."""
-        self.put(part, back)
-        reply = self.take()
-        return Back(reply.gradients, reply.unused, reply.norm)
 
     def put(self, part: Part, given: Tensors | Back) -> None:
         """What goes up for a part: smashed data or, on its way back, gradients."""
@@ -43,34 +32,14 @@ class MiddleClient(StreamClient, MiddleStages):
         if isinstance(given, Back) and given.norm is not None:
             scalars[NORM] = given.norm
         packed = self._packer.pack(planned.kind, planned.number, coded, scalars, rows=planned.rows)
-        self._exchange.put(packed, planned.rows)
-        self.carrying, self._device = packed.outline.tensor_bytes, device
-        self._sent.append(Sent(planned, device, self.carrying))
-        self._next = next(self._coming, None)
+        self._sent.append(self._hand_over(planned, packed, device))
+        self._device, self._next = device, next(self._coming, None)
 
     def take(self) -> StreamReply:
         """What comes down for it, with what it took: the output, as ``gradients``, or gradients."""
-        sent, number = self._sent[0], self._done
-        forward = not sent.planned.completes
-        arrival = self._taken(FrameKind.OUTPUT if forward else FrameKind.REPLY, number)
-        self._sent.popleft()
-        self._done += 1
-        self._rows.arrived()
-        message = arrival.message
-        came = self._decoded(sent.planned, message)
-        came = came if sent.device.type == "cpu" else tuple(tensor.to(sent.device) for tensor in came)
+        forward = not self._sent[0].planned.completes
+        reply = self._reply(*self._answered(FrameKind.OUTPUT if forward else FrameKind.REPLY), 0.0)
         if forward:
-            wanted = self._expect.output_gradients
-            pairs = zip(came, self._expect.output, strict=True)
-            came = tuple(tensor.requires_grad_(spec in wanted) for tensor, spec in pairs)
-        unused = [place for place in range(len(came)) if message.scalars.pop(f"{UNUSED}{place}", 0.0)]
-        return StreamReply(
-            unused=tuple(unused),
-            gradients=came,
-            loss=0.0,
-            norm=message.scalars.pop(NORM, 0.0),
-            measures=message.scalars,
-            began=arrival.began,
-            came=arrival.came,
-            carried=(sent.carried, message.tensor_bytes),
-        )
+            for tensor, spec in zip(reply.gradients, self._expect.output, strict=True):
+                tensor.requires_grad_(spec in self._expect.output_gradients)
+        return reply

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import PARTS
 from cutwater.stream.journal import JournalFile, Kind, pack_snapshot, to_json
@@ -93,7 +94,7 @@ class Notes:
         if snapshot is None:
             self._due = math.inf
             return
-        size = sum(tensor.numel() * tensor.element_size() for tensor in snapshot.tensors.values())
+        size = tensor_bytes(snapshot.tensors.values())
         if self._most is None:
             self._due = max(size, _WORTH)
             if self.file.logged < self._due:

@@ -52,9 +52,7 @@ class PlainCall:
         except StopIteration:
             end = CallEnd("OK", "", ())
         except grpc.RpcError:
-            call = self._call
-            metadata = tuple((name, value) for name, value in call.trailing_metadata() or ())
-            end = CallEnd(call.code().name, call.details() or "", metadata)
+            end = CallEnd.of(self._call)
         raise end.verdict()
 
 

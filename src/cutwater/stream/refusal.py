@@ -32,5 +32,15 @@ class RefusedError(EngineError):
 
 
 def invalid(reason: str) -> RefusedError:
-    """The commonest refusal."""
+    """What is malformed or does not fit the plan: the commonest refusal."""
     return RefusedError(Status.INVALID_ARGUMENT, reason)
+
+
+def precondition(reason: str) -> RefusedError:
+    """What does not follow from what came before."""
+    return RefusedError(Status.FAILED_PRECONDITION, reason)
+
+
+def denied(reason: str) -> RefusedError:
+    """A ticket that is not for this."""
+    return RefusedError(Status.PERMISSION_DENIED, reason)

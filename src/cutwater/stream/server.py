@@ -62,15 +62,15 @@ class StreamServer:
         """What happens to leases."""
         self.certificate = certificate or Certificate.self_signed()
         self._service = Service(trainer, key or TicketKey(), self.limits, clock)
-        self._office = Office(self._service.key, self.certificate, advertise or host)
-        self._host, self._port = host, port
+        self._office = Office(self._service.key, self.certificate, advertise or host, port)
+        self._host = host
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: Future[int] = Future()
         self._thread = threading.Thread(target=self._main, name="cutwater-stream", daemon=True)
 
     def __enter__(self) -> "StreamServer":
         self._thread.start()
-        self._port = self._office.port = self._ready.result()
+        self._office.port = self._ready.result()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +79,7 @@ class StreamServer:
     @property
     def port(self) -> int:
         """Where it listens."""
-        return self._port
+        return self._office.port
 
     @property
     def address(self) -> str:
@@ -114,7 +114,7 @@ class StreamServer:
             second_cut=second_cut,
             rate_up=rate_up,
         )
-        self._in_loop(self._host_session(claims, expect, rate_down))
+        self._do(lambda: self._host_session(claims, expect, rate_down))
         return self._office.ticket(claims)
 
     def lease(self, *, run: str, client: str, most: int, open_seconds: float) -> Ticket:
@@ -122,40 +122,41 @@ class StreamServer:
         claims = self._office.claims(
             run=run, round=0, client=client, cut=0, open_seconds=open_seconds, session_seconds=_LONG
         )
-        self._in_loop(self._host_lease(claims, most))
+        self._do(lambda: self._host_lease(claims, most))
         return self._office.ticket(claims)
 
     def post(self, lease: Ticket, body: bytes) -> int:
         """Write a letter to the holder of a lease; its number. It is kept until it has arrived."""
-        return self._in_loop(self._post(lease, body))
+        return self._do(lambda: self._leased(lease).post(body))
 
     def took(self, lease: Ticket, number: int) -> float | None:
         """Seconds that a letter took to its holder, if it has arrived."""
-        return self._in_loop(self._took(lease, number))
+        return self._do(lambda: self._leased(lease).took(number))
 
     def end(self, lease: Ticket) -> None:
         """A lease is over: its holder is told so if it is there, and a moment later it is forgotten."""
-        self._in_loop(self._end_lease(lease))
+        self._do(lambda: self._end_lease(lease))
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> SessionRecord:
         """The record of a session that has ended, when it has; TimeoutError if it has not by then."""
-        return self._hosted(ticket).over.result(timeout)
+        return self._hosted(ticket.claims.id).over.result(timeout)
 
     def is_over(self, ticket: Ticket) -> bool:
         """Whether a session has ended, one way or another."""
-        return self._hosted(ticket).over.done()
+        return self._hosted(ticket.claims.id).over.done()
 
     def propose(self, session: str, move: Move) -> None:
         """Have the cut of a session moved after the mini-batch that it is at; one that is over stays."""
-        self._in_loop(self._propose(session, move))
+        self._do(lambda: self._propose(session, move))
 
     def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
         """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""
-        return self._in_loop(self._drop(self._hosted(ticket), reason))
+        return self._in_loop(self._drop(self._hosted(ticket.claims.id), reason))
 
     def records(self) -> tuple[SessionRecord, ...]:
         """All sessions whose tickets were not revoked, as they stand."""
-        return self._in_loop(self._records())
+        hosted = self._service.hosted
+        return self._do(lambda: tuple(each.record() for each in hosted.values()))
 
     def close(self) -> None:
         """End all sessions, close all connections, stop the thread."""
@@ -163,11 +164,19 @@ class StreamServer:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def _hosted(self, ticket: Ticket) -> HostedSession:
-        hosted = self._service.hosted.get(ticket.claims.id)
+    def _hosted(self, session: str) -> HostedSession:
+        hosted = self._service.hosted.get(session)
         if hosted is None:
-            raise EngineError(f"ticket {ticket.claims.id} is not one of this server's, or was revoked")
+            raise EngineError(f"session {session} is not one of this server's, or was revoked")
         return hosted
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """What comes of something that is done in the loop."""
+
+        async def done() -> T:
+            return work()
+
+        return self._in_loop(done())
 
     def _in_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or not self._thread.is_alive():
@@ -176,23 +185,17 @@ class StreamServer:
         assert threading.current_thread() is not self._thread, "this would wait for itself"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _host_session(self, claims: Claims, expect: Expectation, rate_down: float) -> None:
+    def _host_session(self, claims: Claims, expect: Expectation, rate_down: float) -> None:
         service = self._service
         assert service.trainer is not None, "a server without halves issues no tickets for sessions"
         service.hosted[claims.id] = HostedSession(claims, expect, service.trainer, service.clock, rate_down)
 
-    async def _host_lease(self, claims: Claims, most: int) -> None:
+    def _host_lease(self, claims: Claims, most: int) -> None:
         self._service.leases[claims.id] = HostedLease(
             claims, most, self.events, self.limits, self._service.clock
         )
 
-    async def _post(self, lease: Ticket, body: bytes) -> int:
-        return self._leased(lease).post(body)
-
-    async def _took(self, lease: Ticket, number: int) -> float | None:
-        return self._leased(lease).took(number)
-
-    async def _end_lease(self, lease: Ticket) -> None:
+    def _end_lease(self, lease: Ticket) -> None:
         self._leased(lease).leave()
         loop = asyncio.get_running_loop()
         loop.call_later(_FAREWELL, self._service.leases.pop, lease.claims.id, None)
@@ -203,7 +206,7 @@ class StreamServer:
             raise EngineError(f"lease {lease.claims.id} is not one of this server's, or is over")
         return found
 
-    async def _propose(self, session: str, move: Move) -> None:
+    def _propose(self, session: str, move: Move) -> None:
         hosted = self._service.hosted.get(session)
         if hosted is not None:
             hosted.propose(move)
@@ -213,9 +216,6 @@ class StreamServer:
         record = await hosted.ended()
         self._service.hosted.pop(hosted.claims.id, None)
         return record
-
-    async def _records(self) -> tuple[SessionRecord, ...]:
-        return tuple(hosted.record() for hosted in self._service.hosted.values())
 
     def _main(self) -> None:
         try:
@@ -232,12 +232,11 @@ class StreamServer:
         server = grpc.aio.server(options=self.limits.server())
         server.add_generic_rpc_handlers((self._service,))
         pair = (self.certificate.key, self.certificate.certificate.encode())
+        where = f"{self._host}:{self.port}"
         try:
-            port = server.add_secure_port(f"{self._host}:{self._port}", grpc.ssl_server_credentials((pair,)))
+            port = server.add_secure_port(where, grpc.ssl_server_credentials((pair,)))
         except RuntimeError as error:
-            raise EngineError(
-                f"{self._host}:{self._port} can't be listened on: choose another port"
-            ) from error
+            raise EngineError(f"{where} can't be listened on: choose another port") from error
         await server.start()
         door = Door(port, 2 * self.limits.handshake)
         self._service.let_in = door.let_in

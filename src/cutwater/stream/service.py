@@ -3,21 +3,23 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 
-from cutwater.stream.conversation import Conversation, Ending, OpenCall
+from cutwater.stream.conversation import Conversation, OpenCall
+from cutwater.stream.entry import Ending
 from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.lease import HostedLease
 from cutwater.stream.limits import LEASE, METHOD, VERDICT, Limits
-from cutwater.stream.refusal import RefusedError, Status
+from cutwater.stream.refusal import RefusedError, denied
 from cutwater.stream.step_trainer import StepTrainer
 from cutwater.stream.ticket import TicketKey
 
 log = logging.getLogger(__name__)
 _MAX_REASON = 500
+Guest = TypeVar("Guest", HostedSession, HostedLease)
 
 
 class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -38,68 +40,64 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(method) if method is not None else None
 
     async def _call(self, _: object, call: OpenCall) -> None:
-        try:
-            hosted, ending, have = self._admit(call)
-        except RefusedError as refusal:
-            await self._abort(call, refusal)
-            return
+        over = "round {0.round} is over for client {0.client!r}"
+        hosted, ending, have = await self._admitted(call, self.hosted, over)
         conversation = Conversation(hosted, ending, call, self.limits.frame_bytes, self.clock)
         talk = asyncio.create_task(conversation.hold(have))
-        try:
-            either: set[asyncio.Future[Any]] = {talk, ending}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            ending.cancel()  # the connection is lost; the session stays, its client may come back
-            raise
-        finally:
-            if not hosted.runs_in(talk):
-                talk.cancel()
-                await asyncio.wait({talk})
-        verdict = ending.result() if ending.done() else _refusal_of(talk)
+        verdict = await _verdict(talk, ending, hosted.runs_in)
         if verdict is not None:
             if not ending.done():
                 hosted.fail(verdict)
             await self._abort(call, verdict)
 
     async def _lease(self, _: object, call: OpenCall) -> None:
-        try:
-            claims = (opening := self.key.verify(call.invocation_metadata())).claims
-            if (lease := self.leases.get(claims.id)) is None:
-                reason = f"client {claims.client!r} has no lease here"
-                raise RefusedError(Status.PERMISSION_DENIED, reason)
-            ending = lease.admit(opening)
-            self.let_in(call.peer())
-        except RefusedError as refusal:
-            await self._abort(call, refusal)
-            return
-        talk = asyncio.create_task(lease.hold(call, ending))
-        try:
-            either: set[asyncio.Future[Any]] = {talk, ending}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            talk.cancel()
-            await asyncio.wait({talk})
-        verdict = ending.result() if ending.done() else _refusal_of(talk)
+        none = "client {0.client!r} has no lease here"
+        lease, ending, _have = await self._admitted(call, self.leases, none)
+        verdict = await _verdict(asyncio.create_task(lease.hold(call, ending)), ending)
         if verdict is not None:
             await self._abort(call, verdict)
 
-    def _admit(self, call: OpenCall) -> tuple[HostedSession, Ending, int]:
-        opening = self.key.verify(call.invocation_metadata())
-        hosted = self.hosted.get(opening.claims.id)
-        if hosted is None:
-            reason = f"round {opening.claims.round} is over for client {opening.claims.client!r}"
-            raise RefusedError(Status.PERMISSION_DENIED, reason)
-        ending = hosted.admit(opening)
+    async def _admitted(
+        self, call: OpenCall, among: Mapping[str, Guest], otherwise: str
+    ) -> tuple[Guest, Ending, int]:
+        """What a call's ticket opens, how the call is told to end, and how many replies its client holds."""
+        try:
+            opening = self.key.verify(call.invocation_metadata())
+            found = among.get(opening.claims.id)
+            if found is None:
+                raise denied(otherwise.format(opening.claims))
+            ending = found.admit(opening)
+        except RefusedError as refusal:
+            await self._abort(call, refusal)
         self.let_in(call.peer())
-        return hosted, ending, opening.have
+        return found, ending, opening.have
 
-    async def _abort(self, call: OpenCall, refusal: RefusedError) -> None:
+    async def _abort(self, call: OpenCall, refusal: RefusedError) -> NoReturn:
         code = grpc.StatusCode[refusal.status.name]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.keepalive_timeout):
                 await call.abort(code, refusal.reason[:_MAX_REASON], ((VERDICT, refusal.status.name),))
         # The status waits behind data that the client does not read. It had its chance.
         raise asyncio.CancelledError
+
+
+async def _verdict(
+    talk: "asyncio.Task[None]",
+    ending: Ending,
+    busy: "Callable[[asyncio.Task[None]], bool]" = lambda talk: False,
+) -> RefusedError | None:
+    """How a connection is to be ended, when it is; a talk that is busy then is left alone."""
+    try:
+        either: set[asyncio.Future[Any]] = {talk, ending}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        ending.cancel()  # the connection is lost; the session stays, its client may come back
+        raise
+    finally:
+        if not busy(talk):
+            talk.cancel()
+            await asyncio.wait({talk})
+    return ending.result() if ending.done() else _refusal_of(talk)
 
 
 def _refusal_of(talk: "asyncio.Task[None]") -> RefusedError | None:

@@ -9,17 +9,17 @@ from typing import Final, TypeVar
 from cutwater.base.errors import EngineError
 from cutwater.stream.call_end import LostError
 from cutwater.stream.connection import Connection, connect
-from cutwater.stream.expectation import Expectation, Gate
+from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.lookout import Lookout
-from cutwater.stream.messages import Assembler, Gates, Message, Packed, Packer
+from cutwater.stream.messages import Assembler, Gates, Message, Packed, bare
 from cutwater.stream.pace import Pace, Paced
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.ticket import Ticket, opening
 
 T = TypeVar("T")
-_PING: Final = Packer(lambda rows: {FrameKind.PING: Gate()}).pack(FrameKind.PING, 0)
+_PING: Final = bare(FrameKind.PING, 0)
 _PINGS: Final = 2
 """Round trips that are timed; the shorter one counts, as the first may find the way cold."""
 CLOSED: Final = "the stream's client is closed: use it inside its with block"
@@ -122,17 +122,16 @@ class SessionConnections:
 
     def persist(self, attempt: Callable[[], T], until: float) -> T:
         """Try until it works: a lost connection is opened again; what is final is raised."""
-        wait = self._limits.backoff
+        waits = self._limits.waits()
         while True:
             try:
                 return attempt()
             except LostError as lost:
                 self.hang_up()
                 left = until - time.monotonic()
-                if left <= 0 or self.closed.wait(min(wait * (0.5 + secrets.randbelow(1000) / 1000), left)):
+                if left <= 0 or self.closed.wait(min(next(waits), left)):
                     reason = f"{self._ticket.claims.address} can't be reached: {lost}"
                     raise RefusedError(Status.UNAVAILABLE, reason) from lost
-                wait = min(2 * wait, 1.0)
             except BaseException:
                 self.hang_up()
                 raise

@@ -24,7 +24,7 @@ from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Number, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, check, described, read
-from cutwater.stream.refusal import RefusedError, Status
+from cutwater.stream.refusal import RefusedError, Status, denied
 from cutwater.stream.tls import fingerprint
 
 _FORMAT: Final = "cutwater-ticket"
@@ -153,9 +153,7 @@ class TicketKey:
             )
         claims = read(Claims, json.loads(body))
         if who.decode("utf-8", "replace") != claims.client:
-            raise RefusedError(
-                Status.PERMISSION_DENIED, f"the ticket is for client {claims.client!r} and no other"
-            )
+            raise denied(f"the ticket is for client {claims.client!r} and no other")
         nonce, attempt, have = _COUNTS.unpack(counts)
         return Opening(claims, nonce, attempt, have)
 

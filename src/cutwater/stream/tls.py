@@ -5,12 +5,14 @@ trusts that one and no other. No authority, no names in DNS, no files.
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutwater.stream.refusal import RefusedError, Status
@@ -37,37 +39,42 @@ class Certificate:
     ) -> "Certificate":
         """A new key and certificate; by default for good, under a random name that no other server has."""
         name = name or f"{secrets.token_hex(8)}.cutwater.invalid"
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         since = _ALWAYS[0] if start is None else start
         until = _ALWAYS[1] if days is None else since + timedelta(days=days)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(since)
-            .not_valid_after(until)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        return cls(
-            name=name,
-            certificate=certificate.public_bytes(serialization.Encoding.PEM).decode(),
-            key=key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
-        )
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        certificate, key = make_pair(name, [x509.DNSName(name)], (since, until), usage)
+        return cls(name, certificate.decode(), key)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the certificate, in hex."""
         return fingerprint(self.certificate)
+
+
+def make_pair(
+    name: str,
+    hosts: Sequence[x509.GeneralName],
+    valid: tuple[datetime, datetime],
+    usage: x509.ExtendedKeyUsage | None = None,
+) -> tuple[bytes, bytes]:
+    """A certificate signed by a new key of its own and that key, as PEM; an authority if it has no usage."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(valid[0])
+        .not_valid_after(valid[1])
+        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        .add_extension(x509.BasicConstraints(ca=usage is None, path_length=None), critical=True)
+    )
+    if usage is not None:
+        builder = builder.add_extension(usage, critical=False)
+    made = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return made, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def fingerprint(pem: str) -> str:

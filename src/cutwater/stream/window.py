@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.messages import Packed
-from cutwater.stream.refusal import RefusedError, Status, invalid
+from cutwater.stream.refusal import invalid, precondition
 
 
 class Kept(NamedTuple):
@@ -126,8 +126,3 @@ class Window:
         for number in range(self._first, self.received):
             await asyncio.shield(self._answers[number])
         self._answers.clear()
-
-
-def precondition(reason: str) -> RefusedError:
-    """What does not follow from what came before."""
-    return RefusedError(Status.FAILED_PRECONDITION, reason)

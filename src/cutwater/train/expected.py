@@ -84,6 +84,18 @@ def raw_bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
+def to_raw(tensor: Tensor) -> bytes:
+    """A tensor as its bytes."""
+    return raw_bytes(tensor).numpy().tobytes()
+
+
+def from_raw(content: bytes, like: Tensor) -> Tensor:
+    """The tensor of these bytes on the CPU, of a type and shape that has as many."""
+    if not content:
+        return torch.empty_like(like, device="cpu")
+    return torch.frombuffer(bytearray(content), dtype=like.dtype).reshape(like.shape)
+
+
 def flat(tensor: Tensor) -> npt.NDArray[Any]:
     """Real numbers one after the other, for numpy."""
     known = tensor.dtype in (torch.float32, torch.float64)  # numpy has no bfloat16
