@@ -1,6 +1,7 @@
 """What all tests share: one torch thread each, so that runs side by side stay deterministic and fair."""
 
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -38,3 +39,24 @@ def mnist_folder() -> Path:
     if folder is None:
         pytest.skip("no MNIST files: set CUTWATER_DATA to a folder that holds the four idx .gz files")
     return folder
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser, one for all tests of a process: a second driver would meet the first one's event loop."""
+    if CHROMIUM is None:
+        pytest.skip("NO CHROMIUM: THE BROWSER TESTS DID NOT RUN (Debian: apt-get install chromium)")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="PLAYWRIGHT IS MISSING: NO BROWSER TEST RAN"
+    )
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()

@@ -186,29 +186,19 @@ publisher = "me"
     assert list(keys.unknown(right)) == []
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: THE SITE WAS NOT LOOKED AT")
-def test_every_page_fits_a_phone_nothing_is_fetched_and_search_works_from_files(site):
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu"]
-        )
-        fetched, wider = [], {}
-        for width in (1280, 390):
-            page = browser.new_page(viewport={"width": width, "height": 844})
-            page.on("request", lambda request: fetched.append(request.url))
-            for path in sorted(site.rglob("*.html")):
-                page.goto(path.as_uri(), wait_until="domcontentloaded")
-                over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                if over > 1:
-                    wider[f"{path.relative_to(site)} at {width} px"] = over
-        assert wider == {}, "pixels that pages are too wide"
-        if not page.is_visible(".md-search__input"):
-            page.click("label[for='__search']:visible")
-        page.fill(".md-search__input", "micro_batches")
-        page.wait_for_selector(".md-search-result__link", timeout=30_000)
-        browser.close()
+def test_every_page_fits_a_phone_nothing_is_fetched_and_search_works_from_files(site, browser):
+    fetched, wider = [], {}
+    for width in (1280, 390):
+        page = browser.new_page(viewport={"width": width, "height": 844})
+        page.on("request", lambda request: fetched.append(request.url))
+        for path in sorted(site.rglob("*.html")):
+            page.goto(path.as_uri(), wait_until="domcontentloaded")
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if over > 1:
+                wider[f"{path.relative_to(site)} at {width} px"] = over
+    assert wider == {}, "pixels that pages are too wide"
+    if not page.is_visible(".md-search__input"):
+        page.click("label[for='__search']:visible")
+    page.fill(".md-search__input", "micro_batches")
+    page.wait_for_selector(".md-search-result__link", timeout=30_000)
     assert [url for url in fetched if not url.startswith(("file:", "data:", "blob:"))] == []

@@ -108,19 +108,21 @@ def test_what_is_on_its_way_is_timed_before_it_is_there(server):
     seen = []
     with StreamClient(ticket, expect, client="k1", limits=QUICK) as client:
         step = threading.Thread(target=client.step, args=(0, smashed, labels))
+        began = time.monotonic()
         step.start()
         while step.is_alive():
             (record,) = server.records()
-            seen.append((record.timed_up, record.coming))
+            if not record.timed_up:
+                seen.append((*record.coming, time.monotonic() - began))
             time.sleep(0.01)
         client.finish()
-    coming = [found for whole, found in seen if not whole]
+    coming = [found[:2] for found in seen]
     assert coming == sorted(coming)
     assert len(set(coming)) > 3, "frame by frame"
-    size, seconds = coming[-1]
-    assert 8 * size / seconds <= 1.01 * RATE / 4
+    # By our own clock: on a busy machine the server may read the first frame late, and the rest sooner after.
+    assert all(8 * size <= 1.01 * RATE / 4 * passed and seconds <= passed for size, seconds, passed in seen)
     record = server.wait(ticket, timeout=10.0)
-    assert 0 < size < record.timed_up
+    assert 0 < coming[-1][0] < record.timed_up
     assert record.coming == (0, 0.0), "once it is there, it is counted with all that was"
 
 

@@ -22,27 +22,7 @@ from cutwater.runs.reader import read_run
 from cutwater.runs.summary import compare
 from cutwater.scenario.file import load_scenario
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-ARGUMENTS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-]
 ANY_CODEC = "fastest of all (may be lossy)"
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="NO CHROMIUM: THE BROWSER TESTS DID NOT RUN (Debian: apt-get install chromium)"
-)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="PLAYWRIGHT IS MISSING: NO BROWSER TEST RAN"
-    )
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
