@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from codec_ends import transfer
 from collecting import run
 from small_study import small_clients, small_data, small_model, small_study
 
 import cutwater
-from cutwater.codec import transfer
 from cutwater.extend import CodecError, Wires
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()

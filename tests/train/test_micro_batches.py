@@ -5,13 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from codec_ends import transfer
 from collecting import run
 from torch import nn
 from torch.nn import functional as F
 
 import cutwater
 from cutwater.base.errors import PlanError
-from cutwater.codec import find_codec, transfer
+from cutwater.codec import find_codec
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.verify import verify
 from cutwater.model.randomness import derive_seed
