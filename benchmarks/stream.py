@@ -2,7 +2,7 @@
 
     python benchmarks/stream.py            all of it, about four minutes on two cores
     python benchmarks/stream.py --quick    fewer repetitions, for a look
-    python benchmarks/stream.py --only windows    codecs and windows alone (windows.py)
+    python benchmarks/stream.py --only windows    codecs and windows alone (windows.py); steps; jobs
 
 Bare gRPC is the same library doing nothing else: one bidirectional stream, a blocking client, a grpc.aio
 server in another process, TLS with the same kind of certificate, gRPC's own defaults but for its message cap,
@@ -647,7 +647,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=["windows", "jobs"], help="one part alone")
+    parser.add_argument("--only", choices=["windows", "jobs", "steps"], help="one part alone")
     parser.add_argument("--serve", choices=ROLES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -656,12 +656,12 @@ def main() -> int:
         return 0
     keep_freed_memory()  # as the ClientApp does
     verdict, pairs, times = Verdicts(), list[Pairs](), list[Times]()
-    if arguments.only != "jobs":
+    if arguments.only in (None, "windows"):
         coded(arguments.quick, verdict)
-    if arguments.only != "windows":
+    if arguments.only in (None, "jobs"):
         jobs.shares_of_jobs(arguments.quick, verdict)
         jobs.rates_of_a_line(arguments.quick, verdict)
-    if arguments.only is not None:
+    if arguments.only in ("windows", "jobs"):
         return 0 if verdict.kept else 1
     for _ in range(2 if arguments.quick else SETS):
         with process("stream") as ours, process("bare") as theirs, process("by hand") as hand:
@@ -671,6 +671,8 @@ def main() -> int:
     judge_throughput(pairs, verdict)
     for model in MODELS:
         judge_steps(model, [each[model] for each in times], verdict)
+    if arguments.only is not None:
+        return 0 if verdict.kept else 1
     answers(arguments.quick, verdict)
     with process("stream") as ours:
         many(Server(ours), arguments.quick, verdict)
