@@ -17,7 +17,7 @@ GRID = Fraction(1, 2**60)
 def small_steps():
     """Chunks of three numbers and a settlement after every second addition, so that few terms do it all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exactsum, "_CHUNK", 3)
+        patch.setattr(exactsum, "ROOM", 3)
         patch.setattr(exactsum, "_SETTLE_EVERY", 2)
         yield
 

@@ -5,7 +5,8 @@ in this order.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.random import RandomState
@@ -37,8 +38,7 @@ def batch_sizes(samples: int, session: Session) -> list[int]:
     """
     if session.epochs is None:
         return [session.batch_size] * (session.steps or 0)
-    sizes = [int(size) for size in np.diff(_edges(samples, session.batch_size))]
-    return sizes * session.epochs
+    return [end - start for start, end in pairwise(_edges(samples, session.batch_size))] * session.epochs
 
 
 def check_session(samples: int, session: Session, client: str) -> None:
@@ -52,10 +52,11 @@ def check_session(samples: int, session: Session, client: str) -> None:
         )
 
 
-def _edges(samples: int, batch_size: int) -> Indices:
-    """Where the mini-batches of a pass begin and end."""
+@lru_cache(maxsize=64)
+def _edges(samples: int, batch_size: int) -> tuple[int, ...]:
+    """Where the mini-batches of a pass begin and end; asked for by every pass, session and round."""
     full, left = (int(each) for each in last_of_pass(np.array(samples), np.array(batch_size)))
-    return np.cumsum([0, *[batch_size] * full, *[left] * (left > 0)])
+    return tuple(accumulate([batch_size] * full + [left] * (left > 0), initial=0))
 
 
 def _passes(samples: Indices, batch_size: int, epochs: int, key: tuple[int, int, str]) -> Iterator[Indices]:

@@ -10,9 +10,11 @@ another did. Rounds of one or two updates have no majority: there the global mod
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,9 +22,10 @@ from cutwater.federate.aggregators import Collection
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.scenario.judging import JudgeSettings
+from cutwater.train.distance import Distance, TensorMeans
 from cutwater.train.expected import BadUpdate, Expected
 from cutwater.train.session import State
-from cutwater.train.spool import Spool, distance
+from cutwater.train.spool import Spool
 
 _VARIANCE, _MEAN = "running_var", "running_mean"
 _MAJORITY = 3
@@ -33,8 +36,7 @@ class Refused(BadUpdate):
     """An update that breaks a rule of [judge]."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One number of an update, and what is allowed of it."""
 
     what: str
@@ -78,11 +80,17 @@ class Judged:
         self._aside: dict[str, tuple[int, Update]] = {}
         """Those that wait for the others: the place of each, and all of it but its weights."""
         moving = [name for name in self._expected.floats if name not in model.aliases]
-        of_layers = [name for name in moving if name.rpartition(".")[2] == _VARIANCE]
-        self._layers = [name.removesuffix(_VARIANCE) for name in of_layers]
-        known = {layer + kind for layer in self._layers for kind in (_VARIANCE, _MEAN)}
-        self._moving = [name for name in moving if name not in known]
-        self._norm = distance(weights, {}, self._moving)
+        variances = [name for name in moving if _kind(name) == _VARIANCE]
+        layers = {name.removesuffix(_VARIANCE) for name in variances}
+        means = [name for name in moving if _kind(name) == _MEAN and name.removesuffix(_MEAN) in layers]
+        self._variances = TensorMeans(weights, [name for name in variances if weights[name].numel()])
+        self._means = TensorMeans(weights, [name for name in means if weights[name].numel()])
+        self._means_before = self._means.numbers(weights)
+        usual = self._variances.means(self._variances.numbers(weights))
+        self._usual = dict(zip(self._variances.names, usual, strict=True))
+        """The mean of each running variance in the global model."""
+        known = {*variances, *means}
+        self._moved = Distance(weights, [name for name in moving if name not in known])
 
     def add(self, update: Update) -> None:
         """Take in an update, set it aside until the others are known, or refuse it with a BadUpdate."""
@@ -119,61 +127,67 @@ class Judged:
         return self._collection.result()
 
     def _measured(self, client: str, state: State) -> list[Finding]:
-        moved = distance(state, self._weights, self._moving)
+        moved, norm = self._moved.of(state), self._moved.norm
         rules, steps = self._settings, self._part_sizes(client)
-        if self._norm > 0 and moved > rules.largest_norm * self._norm:
+        if norm > 0 and moved > rules.largest_norm * norm:
             raise Refused(
                 client,
-                f"moves the weights by a norm of {moved:.3g}, {moved / self._norm:.3g} times that of the "
-                f"global model ({self._norm:.3g}), but largest_norm of [judge] allows at most "
-                f"{rules.largest_norm * self._norm:.3g}",
+                f"moves the weights by a norm of {moved:.3g}, {moved / norm:.3g} times that of the "
+                f"global model ({norm:.3g}), but largest_norm of [judge] allows at most "
+                f"{rules.largest_norm * norm:.3g}",
             )
         found = [
             Finding(
                 "moves the weights by a norm of",
                 moved,
-                rules.norm_of_model * self._norm,
+                rules.norm_of_model * norm,
                 rules.norm_of_others,
                 "norm_of_others",
                 len(steps),
             )
         ]
-        for layer in self._layers:
-            found += self._of_statistics(client, layer, state, len(steps))
+        found += self._of_variances(client, state, len(steps))
+        found += self._of_means(state, len(steps))
         parts = sum(map(len, steps))  # a layer counts each micro-batch once
         for name in self._expected.counters:
             found += self._of_whole_numbers(client, name, state[name], parts)
         return found
 
-    def _of_statistics(self, client: str, layer: str, state: State, steps: int) -> list[Finding]:
-        """Of a normalisation layer: its running variance, and how far its running mean went, squared."""
-        name, usual = layer + _VARIANCE, _mean(self._weights[layer + _VARIANCE])
-        least = float(state[name].min()) if state[name].numel() else 0.0
-        if least < 0:
-            raise Refused(client, f"has {least:.3g} in {name!r}, but a variance is never negative")
-        factor = self._settings.statistics
-        what = f"has {name!r} at a mean of"
-        found = [Finding(what, _mean(state[name]), factor * usual, factor, "statistics", steps)]
-        mean = layer + _MEAN
-        if mean in self._expected.floats:
-            far = _mean((state[mean].double() - self._weights[mean].double()).square())
-            what = f"moves {mean!r} by a mean square of"
-            found.append(Finding(what, far, factor * usual, factor, "statistics", steps))
-        return found
+    def _of_variances(self, client: str, state: State, steps: int) -> list[Finding]:
+        """Of normalisation layers: their running variances."""
+        of, numbers = self._variances, self._variances.numbers(state)
+        for name, least in zip(of.names, of.least(numbers), strict=True):
+            if least < 0:
+                raise Refused(client, f"has {least:.3g} in {name!r}, but a variance is never negative")
+        return [
+            self._of_statistics(f"has {name!r} at a mean of", value, name, steps)
+            for name, value in zip(of.names, of.means(numbers), strict=True)
+        ]
+
+    def _of_means(self, state: State, steps: int) -> list[Finding]:
+        """Of normalisation layers: how far their running means went, squared, as a variance is."""
+        far = np.square(self._means.numbers(state) - self._means_before)
+        return [
+            self._of_statistics(f"moves {name!r} by a mean square of", value, _variance_of(name), steps)
+            for name, value in zip(self._means.names, self._means.means(far), strict=True)
+        ]
+
+    def _of_statistics(self, what: str, value: float, variance: str, steps: int) -> Finding:
+        factor, usual = self._settings.statistics, self._usual.get(variance, 0.0)
+        return Finding(what, value, factor * usual, factor, "statistics", steps)
 
     def _of_whole_numbers(self, client: str, name: str, tensor: Tensor, parts: int) -> list[Finding]:
         """A table stands still, whoever says otherwise; of a counter, how far it advanced and went back."""
-        before = self._weights[name].detach().cpu()
-        after = tensor.detach().cpu()
-        if torch.equal(before, after):
-            return [] if tensor.numel() != 1 else self._of_counter(name, 0.0, parts)
-        ahead = after.double() - before.double()
+        before = self._weights[name]
         if tensor.numel() == 1:
-            return self._of_counter(name, float(ahead), parts)
+            return self._of_counter(name, float(int(tensor) - int(before)), parts)
+        before, after = before.detach().cpu(), tensor.detach().cpu()
+        if torch.equal(before, after):
+            return []
         raise Refused(
             client,
-            f"moves {name!r} by up to {float(ahead.abs().max()):.3g}, but buffers of several whole numbers "
-            "must stay as they are",
+            f"moves {name!r} by up to {float((after.double() - before.double()).abs().max()):.3g}, but "
+            "buffers of several whole numbers must stay as they are",
         )
 
     def _of_counter(self, name: str, ahead: float, parts: int) -> list[Finding]:
@@ -207,5 +221,9 @@ def _sentence(mine: Finding, usual: float, limit: float, updates: int) -> str:
     return f"{told}, but {mine.key} of [judge] allows at most {limit:.3g}"
 
 
-def _mean(tensor: Tensor) -> float:
-    return float(tensor.detach().double().mean()) if tensor.numel() else 0.0
+def _kind(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _variance_of(mean: str) -> str:
+    return mean.removesuffix(_MEAN) + _VARIANCE

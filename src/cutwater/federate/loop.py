@@ -21,6 +21,7 @@ from cutwater.federate.round import Outcome, below_quorum, held_after, plan_roun
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested, best_so_far, check_evaluation, out_of_patience
 from cutwater.federate.told_scores import Best
+from cutwater.model.precision import one_thread
 from cutwater.plan.fleet import Held
 from cutwater.plan.latency import Phases
 from cutwater.plan.value import Plan
@@ -140,6 +141,7 @@ def rounds(
         del round_
 
 
+@one_thread()
 def play_round(
     study: Study,
     executor: Executor,
@@ -149,7 +151,11 @@ def play_round(
     skip_bad_updates: bool = False,
     clock: Clock = time.monotonic,
 ) -> Round:
-    """The phases of one round; a round below its quorum leaves the model as it was."""
+    """The phases of one round; a round below its quorum leaves the model as it was.
+
+    Torch has one thread, so that no aggregator's sums depend on the cores, and because a second one, kept
+    awake by each small tensor that is judged, takes its core from a worker that trains.
+    """
     began, number = clock(), before.round + 1
     names = study.select(number)
     absent = executor.absent(names)

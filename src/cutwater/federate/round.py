@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from cutwater.federate.conditions import Condition
@@ -89,20 +90,25 @@ def under(
     clients: Sequence[Client], conditions: Sequence[Condition], holds: Mapping[str, Held]
 ) -> list[Client]:
     """The same clients with the compute and rates of a round, and with the fixed weights they hold."""
-    held = [client.held.joined(holds.get(client.name, Held())) for client in clients]
     return [
-        replace(
-            client,
-            rate=None,
-            compute=now.compute,
-            up=now.up,
-            down=now.down,
-            rtt=now.rtt,
-            holds=has.first,
-            holds_last=has.last,
-        )
-        for client, now, has in zip(clients, conditions, held, strict=True)
+        _with(client, now, client.held.joined(holds.get(client.name, Held())))
+        for client, now in zip(clients, conditions, strict=True)
     ]
+
+
+@lru_cache(maxsize=1 << 12)
+def _with(client: Client, now: Condition, has: Held) -> Client:
+    """A client under these conditions; kept, because most are asked for twice a round, and the next round."""
+    return replace(
+        client,
+        rate=None,
+        compute=now.compute,
+        up=now.up,
+        down=now.down,
+        rtt=now.rtt,
+        holds=has.first,
+        holds_last=has.last,
+    )
 
 
 def below_quorum(done: int, clients: int, quorum: int) -> str | None:

@@ -1,9 +1,9 @@
 """Everything a run needs, as one value: model, data, clients, server, session and settings."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -211,11 +211,26 @@ class Study:
 
     def client(self, name: str) -> Client:
         """A client of the fleet by its name."""
-        return self.fleet[self._index[name]]
+        return self._client_at(self._index[name])
+
+    @cached_property
+    def _client_at(self) -> Callable[[int], Client]:
+        """Clients by their place, a round's among them made once: it asks for each several times."""
+        return lru_cache(maxsize=1 << 14)(self.fleet.__getitem__)
 
     def problem(self, clients: Sequence[Client]) -> Problem:
-        """The planning problem of some clients of the fleet."""
-        return Problem(self.priced, clients, self.server, self.session, self.wires, self.band)
+        """The planning problem of some clients of the fleet.
+
+        The last is kept: a round is played on what it was planned on, where all is as it was believed to be.
+        """
+        return self._problem(clients if isinstance(clients, Fleet) else tuple(clients))
+
+    @cached_property
+    def _problem(self) -> Callable[[Sequence[Client]], Problem]:
+        def problem(clients: Sequence[Client]) -> Problem:
+            return Problem(self.priced, clients, self.server, self.session, self.wires, self.band)
+
+        return lru_cache(maxsize=1)(problem)
 
     def tasks(self, number: int, plan: Plan, holds: Mapping[str, Held] | None = None) -> tuple[Task, ...]:
         """What the clients of a planned round train, in the plan's order."""

@@ -22,9 +22,10 @@ from cutwater.federate.aggregator_options import ByName, check_above_0, check_fr
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
+from cutwater.train.distance import Distance
 from cutwater.train.expected import BadUpdate, Expected
 from cutwater.train.session import State
-from cutwater.train.spool import Spool, distance
+from cutwater.train.spool import Spool
 
 Numbers = npt.NDArray[Any]
 
@@ -150,12 +151,13 @@ class _Clipping(_Held):
         floats = self.expected.floats
         learned = tuple(name for name in floats if model.first_name(name) in model.learned)
         self.groups = (learned, tuple(name for name in floats if name not in learned))
+        self.distances = [Distance(weights, group) for group in self.groups]
         self.norms: dict[str, tuple[float, ...]] = {}
 
     def add(self, update: Update) -> None:
         super().add(update)
-        norms = (distance(update.weights, self.weights, group) for group in self.groups)
-        self.norms[update.task.client] = tuple(norms)
+        norms = tuple(distance.of(update.weights) for distance in self.distances)
+        self.norms[update.task.client] = norms
 
     def combined(self) -> State:
         limits = [self.factor * median(norms) for norms in zip(*self.norms.values(), strict=True)]

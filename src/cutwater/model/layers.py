@@ -185,10 +185,16 @@ class Layered:
 
     def names_at_ends(self, first: int, last: int) -> frozenset[str]:
         """All names of the parameters that one of so many first layers uses, or one of so many last."""
+        ends = self._ends_of_use.items()
+        return frozenset(name for name, (low, high) in ends if low <= first or high > len(self) - last)
+
+    @cached_property
+    def _ends_of_use(self) -> Mapping[str, tuple[int, int]]:
+        """For each parameter, by all of its names, the first and the last layer that uses it."""
         first_names = _first_names(self.module)
         named = self.module.named_parameters(remove_duplicate=False)
         uses = {name: self._uses.get(first_names.get(id(tensor), name), {1}) for name, tensor in named}
-        return frozenset(n for n, at in uses.items() if min(at) <= first or max(at) > len(self) - last)
+        return {name: (min(layers), max(layers)) for name, layers in uses.items()}
 
     @cached_property
     def _uses(self) -> Mapping[str, set[int]]:

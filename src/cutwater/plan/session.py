@@ -63,6 +63,8 @@ class Session:
     def of(self, client: Client) -> "Session":
         """How much one client trains: by its own numbers where it has any, else by these."""
         own = client.epochs is not None or client.steps is not None
+        if not own and client.batch_size is None and client.labels is None:
+            return self
         source = client if own else self
         size = client.batch_size or self.batch_size
         check_micro_batches(self.micro_batches, size, f"client {client.name!r}")

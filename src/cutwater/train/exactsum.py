@@ -6,7 +6,7 @@ part is added to a sum of its own, of which float64 holds every bit, so that all
 because processors convert and add them several times as fast as 64-bit integers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ _REACH: Final = 2**32
 _SETTLE_EVERY: Final = 4_000
 """Additions after which a sum hands on what is beyond its bits. A part has up to 2^39 units and float64 holds
 2^53 of them, so 2^14 additions would do no harm."""
-_CHUNK: Final = 1 << 16
+ROOM: Final = 1 << 16
 """Numbers worked on at a time, so that they stay in the processor's cache."""
 
 
@@ -32,7 +32,7 @@ class ExactSum:
         self._sums: list[Vector] = [np.zeros(size), np.zeros(size)]
         self._reach = self._additions = 0
         # Made once: fresh memory costs more than the arithmetic on it.
-        self._terms, self._part = np.empty(min(size, _CHUNK)), np.empty(min(size, _CHUNK))
+        self._terms, self._part = np.empty(min(size, ROOM)), np.empty(min(size, ROOM))
 
     def __len__(self) -> int:
         return len(self._sums[0])
@@ -40,7 +40,9 @@ class ExactSum:
     def add(self, parts: Iterable[npt.NDArray[Any]], factor: int, largest: float) -> None:
         """Take in one vector, given in parts of any size, times ``factor``; none of it above ``largest``."""
         self._prepare(factor * int(np.ceil(largest)))
-        for place, terms in _chunks(parts, self._terms):
+        for place, numbers in in_rooms(parts):
+            terms = self._terms[: len(numbers)]
+            np.copyto(terms, numbers)
             np.multiply(terms, factor, out=terms)
             self._spread(place, terms, self._part[: len(terms)])
 
@@ -52,8 +54,8 @@ class ExactSum:
         if len(self._sums) > 2:
             # Of two sums, any share-out between them has the same total, rounded once; of three it has not.
             self._settle()
-        for start in range(place.start, place.stop, _CHUNK):
-            here = slice(start, min(start + _CHUNK, place.stop))
+        for start in range(place.start, place.stop, ROOM):
+            here = slice(start, min(start + ROOM, place.stop))
             total = self._terms[: here.stop - start]
             # The largest first: what cancels does so before anything is rounded.
             np.add(self._sums[-1][here], self._sums[-2][here], out=total)
@@ -82,8 +84,8 @@ class ExactSum:
     def _settle(self) -> None:
         """Hand what is beyond a sum's bits on to the next; a given total is then held in one way only."""
         for unit, low, high in zip(_UNITS[1:], self._sums, self._sums[1:], strict=False):
-            for start in range(0, len(self), _CHUNK):
-                place = slice(start, start + _CHUNK)
+            for start in range(0, len(self), ROOM):
+                place = slice(start, start + ROOM)
                 beyond = np.floor(low[place] / unit) * unit
                 low[place] -= beyond
                 high[place] += beyond
@@ -97,17 +99,24 @@ def _round(terms: Vector, unit: float, out: Vector) -> None:
     np.subtract(out, size, out=out)
 
 
-def _chunks(parts: Iterable[npt.NDArray[Any]], room: Vector) -> Iterator[tuple[slice, Vector]]:
-    """The numbers as float64, a roomful at a time, whatever the sizes of the parts they come from."""
-    start = filled = 0
+def in_rooms(parts: Iterable[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """The numbers of all parts one after the other, a roomful at a time: where they lie, and they.
+
+    Small parts are put together, since what is done to each of many costs more than the arithmetic on them.
+    """
+    start, filled, pieces = 0, 0, list[npt.NDArray[Any]]()
     for part in parts:
         taken = 0
         while taken < len(part):
-            count = min(len(room) - filled, len(part) - taken)
-            room[filled : filled + count] = part[taken : taken + count]
-            taken, filled = taken + count, filled + count
-            if filled == len(room):
-                yield slice(start, start + filled), room
-                start, filled = start + filled, 0
+            piece = part[taken : taken + ROOM - filled]
+            taken, filled = taken + len(piece), filled + len(piece)
+            pieces.append(piece)
+            if filled == ROOM:
+                yield slice(start, start + filled), _joined(pieces)
+                start, filled, pieces = start + filled, 0, []
     if filled:
-        yield slice(start, start + filled), room[:filled]
+        yield slice(start, start + filled), _joined(pieces)
+
+
+def _joined(pieces: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

@@ -65,8 +65,9 @@ class Expected:
             what = "lacks" if odd[0] in self.kinds else "has an unknown"
             raise BadUpdate(client, f"{what} tensor {odd[0]!r}; it must have those of the global model")
         for name, kind in self.kinds.items():
-            found = Kind(state[name].shape, state[name].dtype)
-            if found != kind:
+            tensor = state[name]
+            if tensor.shape != kind.shape or tensor.dtype != kind.dtype:
+                found = Kind(tensor.shape, tensor.dtype)
                 raise BadUpdate(client, f"has {name!r} as {found}, but it must be {kind}")
 
     def check(self, client: str, state: State) -> float:

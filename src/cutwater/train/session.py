@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -73,7 +73,7 @@ class Task:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        return asdict(self)
+        return dict(vars(self))  # all of it is plain already
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,7 @@ def run_session(
     job.model.restart()
     client = job.client_side(task, watch)
     total, samples, steps, parts = 0.0, 0, 0, 0
+    moving = server if isinstance(server, MovingStages) else None
     train = partial(train_step, micro_batches=job.micro_batches, overlapped=task.schedule == "overlapped")
     for inputs, labels in batches:
         begin(len(labels))
@@ -182,8 +183,8 @@ def run_session(
             loss = train(client, server, job.loss, parts, inputs, labels)
         total, samples = total + check_loss(loss, task, steps) * len(labels), samples + len(labels)
         steps, parts = steps + 1, parts + len(part_sizes(len(labels), job.micro_batches))
-        if isinstance(server, MovingStages) and (to := server.due()):
-            task, client = _moved(job, task, to, client, server)
+        if moving is not None and (to := moving.due()):
+            task, client = _moved(job, task, to, client, moving)
     if not steps:
         raise RunError(
             f"client {task.client!r} has no mini-batch in round {task.round}; give it samples or steps"

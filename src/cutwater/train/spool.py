@@ -5,11 +5,10 @@ written to the system's folder for temporary files (``TMPDIR``) and read back on
 of all at a time. The file is gone with the process, however that ends.
 """
 
-import math
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -19,13 +18,12 @@ from torch import Tensor
 
 from cutwater.base.errors import RunError
 from cutwater.model.traffic import tensor_bytes
-from cutwater.train.expected import Expected, flat, raw_bytes
+from cutwater.train.exactsum import ROOM
+from cutwater.train.expected import Expected, raw_bytes
 from cutwater.train.session import State
 
 _AT_A_TIME = 1 << 22
 """Numbers of all updates together that are looked at at once: 32 MiB in float64."""
-CHUNK = 1 << 16
-"""Numbers of one tensor that are worked on at a time."""
 
 
 class Spool:
@@ -73,7 +71,7 @@ class Spool:
         Numbers are float64, or int64 where they are whole.
         """
         total = self._expected.kinds[name].shape.numel()
-        step = max(1, min(CHUNK, _AT_A_TIME // max(1, self._count)))
+        step = max(1, min(ROOM, _AT_A_TIME // max(1, self._count)))
         for start in range(0, total, step):
             stop = min(start + step, total)
             rows = [self._numbers(name, place, start, stop) for place in range(self._count)]
@@ -112,20 +110,3 @@ class Spool:
                 raise RunError("updates that were set aside are gone: their file was cut short")
             rest = rest[read:]
         return torch.frombuffer(content, dtype=dtype)
-
-
-def distance(one: State, other: State, names: Sequence[str]) -> float:
-    """The Euclidean distance of two models over these tensors; what the other lacks is taken for 0.
-
-    Summed up in one order, whatever the number of threads.
-    """
-    total = 0.0
-    for name in names:
-        mine, theirs = flat(one[name]), flat(other[name]) if name in other else None
-        for start in range(0, len(mine), CHUNK):
-            here = slice(start, start + CHUNK)
-            far = mine[here].astype(np.float64)
-            if theirs is not None:
-                far -= theirs[here]
-            total += float(np.einsum("i,i->", far, far))
-    return math.sqrt(total)
