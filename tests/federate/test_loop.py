@@ -11,8 +11,12 @@ from small_study import small_clients, small_data, small_model, small_study
 from cutwater.base.errors import EngineError, RunError
 from cutwater.data.partition import Partition
 from cutwater.execute import local
-from cutwater.federate.clock import clock_only
-from cutwater.federate.conditions import Conditions
+from cutwater.execute.local import LocalTrainer
+from cutwater.federate.clock import VirtualClock, clock_only
+from cutwater.federate.conditions import Condition, Conditions
+from cutwater.federate.loop import play_round, start
+from cutwater.federate.round import under
+from cutwater.plan.fleet import Held
 from cutwater.plan.session import Session
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.scores import Score, Scored
@@ -176,3 +180,35 @@ def test_an_own_model_needs_no_layers_named():
     study = small_study(model=small_model())
     assert study.profile.model == "Sequential"
     assert len(study.model) == 4
+
+
+def test_a_round_has_one_torch_thread_and_leaves_as_many_as_there_were():
+    study, seen = small_study(train={"rounds": 1}), []
+
+    class Watched(VirtualClock):
+        def carry_out(self, orders):
+            for arrival in super().carry_out(orders):
+                seen.append(torch.get_num_threads())
+                yield arrival
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        play_round(study, Watched(study, LocalTrainer(study.job(), study.test())), start(study), 1)
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_round_is_played_on_the_problem_it_was_planned_on_unless_something_differs():
+    study = small_study()
+    clients = [study.client(name) for name in study.fleet.names]
+    true = [Condition.of(client) for client in clients]
+    planned = study.problem(under(clients, true, {}))
+    assert study.problem(under(clients, true, {})) is planned
+    slower = [true[0].scaled(compute=0.5, rate=1.0), *true[1:]]
+    assert study.problem(under(clients, slower, {})).fleet.compute[0] == planned.fleet.compute[0] / 2
+    held = study.problem(under(clients, true, {"c1": Held(2, 0)})).fleet
+    assert held.holds.tolist() == [0, 2, 0, 0, 0, 0]
+    assert planned.fleet.holds.tolist() == [0] * 6
