@@ -18,9 +18,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,6 +81,9 @@ compute = "{compute}"
 [session]
 steps = 72
 batch_size = 64
+micro_batches = 2
+[wire]
+schedule = "overlapped"
 [data]
 source = "digits"
 [train]
@@ -85,7 +91,7 @@ rounds = 3
 lr = 0.05
 seed = 1
 """
-"""With sessions so long that Flower's own messages do not count."""
+"""With sessions so long that other messages do not count: parts that overlap send a row whenever it comes."""
 CLIENT = """
 [[client]]
 name = "{name}"
@@ -174,9 +180,8 @@ def frozen(folder: Path) -> bool:
     large_packets()
     study = study_of(load_scenario(scenario))
     wanted = [record.weights_sha256 for record in run(study).records]
-    with Shaped(scenario, host=HOST) as fleet:
-        counters = Counters(run_dir)
-        fleet.run(run_dir, emulate=False, meanwhile=counters, name="frozen")
+    with Shaped(scenario, host=HOST) as fleet, Counters(run_dir) as counters:
+        fleet.run(run_dir, emulate=False, name="frozen")
     kept = [same("with a frozen backbone", sha256s(run_dir), wanted)]
     lines = read(run_dir / "metrics.jsonl")
     fixed = sum(study.job().traffic(2).fixed.values()) + sum(study.job().traffic(1).fixed.values())
@@ -249,27 +254,38 @@ def _as_probed(found: dict[str, Any]) -> dict[str, str]:
 
 
 class Counters:
-    """Called again and again: what the kernel has counted on all links when each round was kept."""
+    """What the kernel counts on all links, looked at again and again."""
+
+    EVERY, BEFORE = 0.02, 2.0
+    """Seconds: between two looks, and before the first orders, when nodes that are enrolled say little."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._run_dir, self._marks = run_dir, [self._now()]
+        self._run_dir, self._over = run_dir, threading.Event()
+        self._seen: list[tuple[float, int, int]] = []
+        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __call__(self) -> None:
-        """Look whether another round is there."""
-        folder = self._run_dir / "rounds"
-        rounds = len(list(folder.glob("0*.json"))) if folder.is_dir() else 0
-        if rounds >= len(self._marks):
-            self._marks.append(self._now())
+    def __enter__(self) -> "Counters":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
 
     def by_round(self) -> list[tuple[int, int]]:
-        """Bytes up and down between one mark and the next."""
-        self()
-        pairs = zip(self._marks, self._marks[1:], strict=False)
-        return [(after[0] - before[0], after[1] - before[1]) for before, after in pairs]
+        """Bytes up and down of each round: from its orders, or the end of the one before, to its end."""
+        files = sorted((self._run_dir / "measured").glob("0*.json"))
+        kept = [file.stat().st_mtime for file in files]
+        marks = [self._at(kept[0] - read_json(files[0])["wall_seconds"] - self.BEFORE), *map(self._at, kept)]
+        return [(after[1] - before[1], after[2] - before[2]) for before, after in pairwise(marks)]
 
-    def _now(self) -> tuple[int, int]:
-        up = sum(received(name) for name in LINKS)
-        return up, sum(counted(name, "tx_bytes") for name in LINKS)
+    def _at(self, moment: float) -> tuple[float, int, int]:
+        return self._seen[max(bisect_right(self._seen, (moment,)) - 1, 0)]
+
+    def _look(self) -> None:
+        while not self._over.wait(self.EVERY):
+            up, down = (sum(counted(name, way) for name in LINKS) for way in ("rx_bytes", "tx_bytes"))
+            self._seen.append((time.time(), up, down))
 
 
 def judge(each: KeptRound) -> bool:

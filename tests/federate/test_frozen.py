@@ -128,3 +128,20 @@ def test_a_client_that_holds_more_is_never_slower():
         times.append(exact(study.problem(fleet)).latency)
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
+
+
+def test_a_session_by_steps_that_sees_every_sample_sends_what_was_planned_to_one_in_64():
+    study = small_study(
+        model=frozen_model(),
+        session=Session(steps=60, batch_size=5),
+        train={"rounds": 1},
+        planner="splitfed",
+        planner_options={"cut": 1},
+    )
+    (first,) = run(study)
+    plan = first.outcome.plan
+    assert all(task.once for task in study.tasks(1, plan))
+    labels = 8 * sum(client.samples for client in study.fleet)
+    planned = sum(client.bytes_up for client in plan.clients)
+    assert (first.record.bytes_up - labels) * (1 - 1e-12) <= planned
+    assert planned <= (first.record.bytes_up - labels) * (1 + 1 / 64)

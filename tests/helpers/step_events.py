@@ -5,6 +5,7 @@ The client is one station for forward and backward passes, all forward ones firs
 link are stations of their own; half of the round trip passes after each of them, and keeps nobody busy.
 """
 
+import math
 from heapq import heappop, heappush
 
 import numpy as np
@@ -61,6 +62,12 @@ def message_bits(profile, cut, codec, samples, *, down):
     return total
 
 
+def up_to_the_next(number):
+    """Of 64 values between each power of two and its double."""
+    step = 2.0 ** (math.floor(math.log2(number)) - 6)
+    return math.ceil(number / step) * step
+
+
 def once(profile, client, session, cut, wire):
     """Of a session's rows, the part that goes up where each goes up once; None where all do, each time."""
     at = profile.cuts[cut - 1]
@@ -68,7 +75,7 @@ def once(profile, client, session, cut, wire):
         return None
     own = client if client.epochs is not None or client.steps is not None else session
     drawn = (own.steps or 0) * (client.batch_size or session.batch_size)
-    new = min(np.ceil(64 * client.samples / drawn) / 64, 1.0) if own.steps else 1 / own.epochs
+    new = min(up_to_the_next(client.samples / drawn), 1.0) if own.steps else 1 / own.epochs
     one, two = (message_bits(profile, cut, wire.up, samples, down=False) for samples in (1, 2))
     return new if (two - one) * (1 - new) > 32 else None
 

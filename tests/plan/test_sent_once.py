@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import make_profile
 
-from cutwater.plan.costs import REFERENCE
+from cutwater.plan.costs import REFERENCE, Fresh
 from cutwater.plan.exact import exact
 from cutwater.plan.exhaustive import exhaustive
 from cutwater.plan.fleet import Client
@@ -81,7 +81,22 @@ def test_one_epoch_goes_up_and_a_number_for_every_sample():
     assert one({"epochs": 1})[1] == 100 * 10_000
     assert one({"steps": 10})[1] == 100 * 10_000
     assert one({"steps": 40})[1] == 100 * 10_000 + 400 * REFERENCE
-    assert one({"steps": 11}, smashed=6400)[1] == 110 * (59 * 100 + REFERENCE)
+    assert one({"steps": 11}, smashed=6400)[1] == 110 * (117 * 50 + REFERENCE)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 4096))
+def test_by_steps_the_rows_are_never_too_few_and_one_in_64_too_many_at_most(samples, steps, batch_size):
+    ones = [np.array([value]) for value in (0, steps, samples, batch_size)]
+    rows = float(Fresh.of(*ones).samples[0]) * steps * batch_size
+    most = min(samples, steps * batch_size)
+    assert most * (1 - 1e-12) <= rows <= most * (1 + 1 / 64)
+
+
+def test_a_fleet_has_few_different_parts_of_new_rows():
+    samples = np.arange(1_000, 64_000)
+    zeros = np.zeros_like(samples)
+    found = Fresh.of(zeros, zeros + 2_000, samples, zeros + 32)
+    assert len(np.unique(found.samples)) <= 64 * 6 + 1
 
 
 def test_a_row_smaller_than_its_number_is_sent_every_time():

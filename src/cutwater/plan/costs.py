@@ -169,9 +169,11 @@ class Fresh(NamedTuple):
     def of(cls, epochs: Ints, steps: Ints, samples: Ints, batch_size: Ints) -> "Fresh":
         """By passes, all rows go up in the first; by steps, there are as many rows as samples at most.
 
-        Which are drawn again is not known beforehand, so that the latter is an upper bound, in 64ths.
+        Which are drawn again is not known beforehand, so that the latter is an upper bound. It is rounded up
+        to 64 values between a number and its double, so that a fleet has few different ones.
         """
-        drawn = np.ceil(64 * samples / np.maximum(steps * batch_size, 1)) / 64
+        part, power = np.frexp(samples / np.maximum(steps * batch_size, 1))
+        drawn = np.ldexp(np.ceil(128 * part) / 128, power)
         by_steps, passes = steps > 0, 1 / np.maximum(epochs, 1)
         return cls(np.where(by_steps, np.minimum(drawn, 1.0), passes), np.where(by_steps, 1.0, passes))
 
