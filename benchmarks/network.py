@@ -5,7 +5,7 @@
 Needs Linux and iproute2; where it can't make networks it says so and measures nothing. Each client has
 a network namespace of its own, whose link the kernel holds to a rate; nothing is emulated. What a user does
 is done in order: probe every link (`cutwater probe`), write the scenario, train on a Flower fleet with TLS,
-read the audit. Then it trains again, and the slowest link is cut in the middle of its session. Both times
+read the audit. Then it trains again without leases, and the slowest link is cut in mid-session. Both times
 the weights must be those of training in one process, bit for bit. Last, a model with a frozen backbone
 (examples/frozen_backbone.py): plan, audit and the kernel's counters must agree on the bytes of a round, and
 the backbone must cross once; steps that overlap, with and without a codec (schedules.py); and a link that
