@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from itertools import combinations
 
 import own_loop
@@ -404,7 +404,7 @@ def test_the_rest_of_a_piece_comes_before_anything_else_and_costs_nothing_more()
         done.append(first.follow(lambda: (order.append("rest"), time.sleep(0.01))))
         gate.lift()
         for each in done:
-            each.result(5)
+            wait(each)
         deliveries = {each.name: each for each in scheduler.report()}
     assert order == ["first", "rest", "other", "next"]
     assert (deliveries["first"].pieces, deliveries["first"].flops) == (2, 4.0)
@@ -418,6 +418,8 @@ def test_closing_a_lane_drops_the_rest_of_its_last_piece() -> None:
         lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
         rest = lane.follow(lambda: ran.append("rest"))
         kept = other.follow(lambda: ran.append("kept"))
+        assert rest is not None
+        assert kept is not None
         lane.close()
         gate.lift()
         kept.result(5)
@@ -451,6 +453,12 @@ def where() -> int:
     return threading.get_ident()
 
 
+def wait(rest: "Future[object] | None") -> None:
+    """Until the rest of a piece is done, if it is not yet; raises what went wrong."""
+    if rest is not None:
+        rest.result(5)
+
+
 def test_a_session_that_is_alone_gets_brief_work_done_where_it_is_handed_in() -> None:
     async def main(scheduler: ShareScheduler) -> list[int]:
         lane = scheduler.lane("a", 3.0)
@@ -458,7 +466,7 @@ def test_a_session_that_is_alone_gets_brief_work_done_where_it_is_handed_in() ->
         places = []
         for _ in range(3):
             places.append(await lane.run(where, 2.0))
-            places.append(lane.follow(where).result(5))
+            wait(lane.follow(lambda: places.append(where())))
         delivery = lane.delivery()
         assert (delivery.pieces, delivery.flops) == (3, 6.0)
         assert delivery.promised == pytest.approx(0.75)
@@ -482,7 +490,7 @@ def test_a_session_is_alone_from_its_second_piece_on_until_another_comes() -> No
 
         for each in (lane, lane, other, lane, lane):
             one(each)
-        lane.follow(lambda: None).result(5)
+        wait(lane.follow(lambda: None))
         one(lane)
     assert seen == [False, True, False, False, True, True]
 
@@ -526,7 +534,11 @@ def test_long_work_never_keeps_the_event_loop_from_its_other_business() -> None:
             return where()
 
         ran = {await lane.run(long, 1.0) for _ in range(3)}
-        return ran | {await asyncio.wrap_future(lane.follow(long)) for _ in range(3)}
+        for _ in range(3):
+            followed = lane.follow(lambda: ran.add(long()))
+            assert followed is not None
+            await asyncio.wrap_future(followed)
+        return ran
 
     with ShareScheduler() as scheduler:
         places = own_loop.run(main(scheduler))
@@ -574,11 +586,11 @@ def test_what_brief_work_raises_is_raised_and_the_device_goes_on() -> None:
     async def main(scheduler: ShareScheduler) -> None:
         lane, other = scheduler.lane("a", 1.0), scheduler.lane("b", 1.0)
         await lane.run(where, 1.0)
-        lane.follow(where).result(5)
+        wait(lane.follow(where))
         with pytest.raises(ValueError, match="mine"):
             await lane.run(fail, 1.0)
         with pytest.raises(ValueError, match="mine"):
-            lane.follow(fail).result(5)
+            wait(lane.follow(fail))
         with pytest.raises(EngineError, match="FLOPs"):
             await lane.run(where, 0.0)
         assert await other.run(lambda: "fine", 1.0) == "fine"

@@ -92,6 +92,21 @@ def test_a_connection_can_be_closed_twice_and_says_afterwards_that_it_is_lost(
         assert client.finish() == 2
 
 
+def test_a_part_of_one_frame_and_its_reply_wake_the_device_once(monkeypatch, calls: str) -> None:
+    seen: list[object] = []
+    note = FastCall._note
+    monkeypatch.setattr(FastCall, "_note", lambda call, event: (seen.append(event), note(call, event)))
+    with (
+        StreamServer(Echo(), limits=QUICK) as server,
+        StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client,
+    ):
+        for number in range(3):
+            seen.clear()
+            reply = client.step(number, *example())
+            assert torch.equal(reply.gradients[0], example()[0][0])
+            assert len(seen) == (calls == "fast")
+
+
 def test_the_way_is_the_one_that_was_asked_for(calls: str) -> None:
     with (
         StreamServer(Echo(), limits=QUICK) as server,

@@ -116,7 +116,7 @@ class Cutting(PlainCall):
 
     way, left, sent = "", 0, dict[str, int]()
 
-    def send(self, packed: Packed) -> None:
+    def send(self, packed: Packed, *, asks: bool = False) -> None:
         for frame in packed.frames(self._frame_bytes):
             if self._cut("up") or not self._outbox.put(frame):
                 return

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 _TYPES = {"bf16": torch.bfloat16}
+_AS_IT_IS = nullcontext()
 
 
 def autocast(name: str | None, tensors: Iterable[object] = ()) -> AbstractContextManager[object]:
@@ -15,7 +16,7 @@ def autocast(name: str | None, tensors: Iterable[object] = ()) -> AbstractContex
     The device is that of the first tensor.
     """
     if name is None:
-        return nullcontext()
+        return _AS_IT_IS
     device = next((one.device.type for one in tensors if isinstance(one, Tensor)), "cpu")
     return torch.autocast(device, dtype=_TYPES[name])
 

@@ -54,8 +54,8 @@ class AnswerFirst:
         self._rest: Callable[[], None] | None = None
         self._over = self._due = self._last = False
         """Whether the session is over, the last part has something left, and it ends a mini-batch."""
-        self._updated: Future[None] | None = None
-        """What follows the last answer."""
+        self._updated: Future[object] | None = None
+        """What follows the last answer, unless it was done at once."""
         self.seconds_after = 0.0
         """That were worked after answers."""
         self._first = self._next = False

@@ -105,7 +105,9 @@ class ShareScheduler:
         self._queue: FairQueue[_Piece] = FairQueue()
         self._following: deque[tuple[Lane, _Piece]] = deque()
         self._lanes: dict[str, Lane] = {}
-        self._turn = threading.Condition()
+        # Taken as it is, it costs a part less than the condition does, which is made of Python.
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
         self._taken = False
         """Whether a piece is being carried out."""
         self._last: Lane | None = None
@@ -116,7 +118,7 @@ class ShareScheduler:
 
     def lane(self, name: str, share: float) -> "Lane":
         """A session's way in, with its share f_k in FLOPS; close it when the session is over."""
-        with self._turn:
+        with self._lock:
             if self._closed:
                 raise EngineError("the share scheduler is closed")
             self._queue.open(name, share)
@@ -125,12 +127,12 @@ class ShareScheduler:
 
     def report(self) -> tuple[Delivery, ...]:
         """The deliveries of all open lanes."""
-        with self._turn:
+        with self._lock:
             return tuple(lane._account() for lane in self._lanes.values())
 
     def close(self) -> None:
         """Finish the piece at hand, drop the rest, end the thread."""
-        with self._turn:
+        with self._lock:
             lanes = list(self._lanes.values())
             self._closed = True
             self._turn.notify()
@@ -148,7 +150,7 @@ class ShareScheduler:
 
     def _next(self) -> tuple["Lane", float, _Piece] | None:
         """The next piece, its future set running; None when closed."""
-        with self._turn:
+        with self._lock:
             while not self._closed:
                 chosen = None if self._taken else self._choose()
                 if chosen is not None:
@@ -204,7 +206,7 @@ class ShareScheduler:
             self._settle()
             return result
         finally:
-            with self._turn:
+            with self._lock:
                 self._taken = False
                 if self._following or self._queue.waiting:
                     self._turn.notify()
@@ -228,34 +230,38 @@ class Lane:
 
     def reshare(self, share: float) -> None:
         """Give the session another share f_k from now on."""
-        with self._scheduler._turn:
+        with self._scheduler._lock:
             self._check_open()
             self._scheduler._queue.reweigh(self.name, share)
             self.share = share
 
     def submit(self, work: Callable[[], T], flops: float) -> "Future[T]":
         """Hand in work that costs this many FLOPs; what it returns or raises is the future's."""
-        with self._scheduler._turn:
+        with self._scheduler._lock:
             return self._enqueue(work, flops)
 
-    def follow(self, work: Callable[[], T]) -> "Future[T]":
+    def follow(self, work: Callable[[], object]) -> "Future[object] | None":
         """Hand in the rest of what was done last, once its result is out: it goes next and is paid for.
 
-        Done here and now under the same conditions as in :meth:`run`.
+        Done here and now under the same conditions as in :meth:`run`; None if it is done, and well.
         """
-        scheduler, future = self._scheduler, Future[T]()
-        piece = _Piece(work, future, scheduler._clock())
-        with scheduler._turn:
+        scheduler = self._scheduler
+        with scheduler._lock:
             self._check_open()
             at_once = self._latest_rest <= BRIEF and scheduler._belongs_to(self)
-            if at_once:
-                scheduler._taken = True
-            else:
+            if not at_once:
+                piece = _Piece(work, Future[object](), scheduler._clock())
                 scheduler._following.append((self, piece))
                 scheduler._turn.notify()
-        if at_once:
-            scheduler._carry_out(self, 0.0, piece)
-        return future
+                return piece.future
+            scheduler._taken = True
+        try:
+            scheduler._timed(self, 0.0, scheduler._clock(), work)
+        except BaseException as error:
+            failed = Future[object]()
+            failed.set_exception(error)
+            return failed
+        return None
 
     async def run(self, work: Callable[[], T], flops: float) -> T:
         """The same for an event loop; cancelled before its turn, the work is never done nor charged.
@@ -263,7 +269,7 @@ class Lane:
         Brief pieces of a session that has the device to itself are done here and now.
         """
         scheduler = self._scheduler
-        with scheduler._turn:
+        with scheduler._lock:
             at_once = self._latest <= BRIEF and scheduler._belongs_to(self)
             if at_once:
                 self._check_open()
@@ -298,13 +304,13 @@ class Lane:
 
     def delivery(self) -> Delivery:
         """What this session got so far."""
-        with self._scheduler._turn:
+        with self._scheduler._lock:
             return self._final or self._account()
 
     def close(self) -> Delivery:
         """Drop what is still waiting and give the share back to the others."""
         scheduler = self._scheduler
-        with scheduler._turn:
+        with scheduler._lock:
             if self._final is None:
                 self._final = self._account()
                 dropped = scheduler._queue.close(self.name)

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from cutwater.stream.exchange import Arrival, Exchange, InTurn
 from cutwater.stream.expectation import Expectation, Planned, said_sizes
 from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import NORM, UNUSED, Message, Packed, Packer
+from cutwater.stream.messages import NORM, UNUSED, Message, Packer
 from cutwater.stream.move import TO, Move
 from cutwater.stream.overlap import Delay, Overlapped, no_delay
 from cutwater.stream.refusal import invalid
@@ -48,8 +49,7 @@ class StreamReply(Reply):
         return self.came - self.began
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """A part whose reply was not taken yet."""
 
     planned: Planned
@@ -129,14 +129,7 @@ class StreamClient(ServerStages):
         In turn, a part whose reply was not waited for to the end may be handed over again.
         """
         planned = self._due(part)
-        packed = self._packer.pack(
-            FrameKind.PART,
-            planned.number,
-            self._going(planned.number, smashed, (labels,)),
-            self._said(planned, smashed),
-            rows=planned.rows,
-        )
-        sent = self._hand_over(planned, packed, labels.device)
+        sent = self._hand_over(planned, smashed, (labels,), {}, labels.device)
         if self._sent and not self._overlapped:
             self._sent[0] = sent
         else:
@@ -210,37 +203,44 @@ class StreamClient(ServerStages):
                 f"part {part.number} is to be sent, but {len(self._sent)} replies of the mini-batch before "
                 "were not taken"
             )
-        return planned._replace(moves=self._moves)
+        return planned._replace(moves=self._moves) if self._moves else planned
 
-    def _said(self, planned: Planned, tensors: Tensors) -> dict[str, float]:
-        """What a part tells besides its tensors."""
-        said = said_sizes(self._expect.up, self._expect.going_up(planned), tensors)
-        return said | self._norm_at(planned.number)
+    def _hand_over(
+        self,
+        planned: Planned,
+        tensors: Tensors,
+        labels: Tensors,
+        scalars: Mapping[str, float],
+        device: torch.device,
+    ) -> Sent:
+        """Have a part sent: tensors that a codec may take, labels where they go, and what is told besides."""
+        number, going = planned.number, (*tensors, *labels)
+        if self._expect.once or not self._expect.up.plain:
+            going, scalars = self._coded(planned, tensors, labels, scalars)
+        scalars = {**scalars, **self._norm_at(number)}
+        packed = self._packer.pack(planned.kind, number, going, scalars, rows=planned.rows)
+        self._exchange.put(packed, planned.rows)
+        self.carrying = packed.outline.tensor_bytes
+        return Sent(planned, device, self.carrying)
+
+    def _coded(
+        self, planned: Planned, tensors: Tensors, labels: Tensors, scalars: Mapping[str, float]
+    ) -> tuple[Tensors, Mapping[str, float]]:
+        """What goes up of a part and is told with it, where not all goes, or not as it is."""
+        began, expect, numbers = time.monotonic(), self._expect, Tensors()
+        sizes = said_sizes(expect.up, expect.going_up(planned), tensors)
+        if expect.once and not planned.back:
+            told, fresh = self._rows.told((*tensors, *labels))
+            tensors, labels, numbers = fresh[: len(tensors)], fresh[len(tensors) :], (told,)
+        going = (*expect.up.encode(planned.number, tensors), *labels, *numbers)
+        self.coding["up"] += time.monotonic() - began
+        return going, {**sizes, **scalars}
 
     def _norm_at(self, number: int) -> dict[str, float]:
         """What gradients of the last mini-batch came to, if it is to be said with this message."""
         return self._norm if self._normed == number else {}
 
-    def _going(self, number: int, smashed: Tensors, labels: Tensors = ()) -> Tensors:
-        """What goes up of a part's smashed data, and of labels where they go: all, or what is new."""
-        if not self._expect.once:
-            return (*self._encoded(number, smashed), *labels)
-        began = time.monotonic()
-        numbers, fresh = self._rows.told((*smashed, *labels))
-        self.coding["up"] += time.monotonic() - began
-        return (*self._encoded(number, fresh[: len(smashed)]), *fresh[len(smashed) :], numbers)
-
-    def _encoded(self, number: int, smashed: Tensors) -> Tensors:
-        if self._expect.up.plain:
-            return smashed
-        began = time.monotonic()
-        coded = self._expect.up.encode(number, smashed)
-        self.coding["up"] += time.monotonic() - began
-        return coded
-
     def _decoded(self, planned: Planned, message: Message) -> Tensors:
-        if self._expect.down.plain:
-            return message.tensors
         began = time.monotonic()
         gradients = self._expect.came_down(planned, message.tensors, message.scalars)
         self.coding["down"] += time.monotonic() - began
@@ -253,22 +253,18 @@ class StreamClient(ServerStages):
             raise invalid(f"a {want.name} to part {number} was due, but a {message.kind.name} came")
         return arrival
 
-    def _hand_over(self, planned: Planned, packed: Packed, device: torch.device) -> Sent:
-        self._exchange.put(packed, planned.rows)
-        self.carrying = packed.outline.tensor_bytes
-        return Sent(planned, device, self.carrying)
-
     def _answered(self, want: FrameKind) -> tuple[Sent, Arrival]:
         """The first part that has no reply yet, and what came for it."""
         sent, arrival = self._sent[0], self._taken(want, self._done)
         self._sent.popleft()
         self._done += 1
-        self._rows.arrived()
+        if self._expect.once:
+            self._rows.arrived()
         return sent, arrival
 
     def _reply(self, sent: Sent, arrival: Arrival, loss: float) -> StreamReply:
         message = arrival.message
-        came = self._decoded(sent.planned, message)
+        came = message.tensors if self._expect.down.plain else self._decoded(sent.planned, message)
         here, norm = sent.device.type == "cpu", message.scalars.pop(NORM, 0.0)
         unused = [place for place in range(len(came)) if message.scalars.pop(f"{UNUSED}{place}", 0.0)]
         return StreamReply(

@@ -35,8 +35,11 @@ class Connection(Protocol):
     received: int
     """Parts that have arrived at the server, as far as we know."""
 
-    def send(self, packed: Framed) -> None:
-        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
+    def send(self, packed: Framed, *, asks: bool = False) -> None:
+        """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
+
+        ``asks`` promises that nothing else is sent before the answer was received.
+        """
 
     def receive(self, assembler: Assembler) -> Message:
         """The next message, when it is there; raises LostError or RefusedError when none will come."""

@@ -65,10 +65,10 @@ class InTurn:
         return Arrival(message, began, time.monotonic())
 
     def _once(self) -> Message:
-        packed, connection = self._packed, self._connections.connected()
+        packed, connection = self._packed, self._connections.connection or self._connections.connected()
         assert packed is not None
         if packed.kind not in PARTS or connection.received == packed.number:
-            self._connections.send(connection, packed)
+            self._connections.send(connection, packed, asks=True)
             connection.received = packed.number + 1
         return self._connections.receive(connection, self._rows)
 

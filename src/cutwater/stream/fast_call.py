@@ -76,20 +76,23 @@ class FastCall:
         """Operations that were begun and have not ended: while there are none, no event will ever come."""
         self.received = 0
 
-    def send(self, packed: Framed) -> None:
+    def send(self, packed: Framed, *, asks: bool = False) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
 
         Each is made while the one before is on its way, and none further ahead: more of them would only push
-        each other out of the processor's cache.
+        each other out of the processor's cache. Where nothing is sent before the answer is there, that a
+        single frame is out and that the answer has come is one event, which wakes us up once.
         """
+        asks = asks and packed.fits(self._frame_bytes)
         with self._driving:
             for frame in packed.frames(self._frame_bytes):
                 while self._sending and self._end is None:
                     self._wait()
                 if self._end is not None:
                     return
-                self._begin(cygrpc.SendMessageOperation(frame, _PLAIN))
-                self._sending = True
+                self._sending, self._asked = True, asks
+                sent = cygrpc.SendMessageOperation(frame, _PLAIN)
+                self._begin(*((sent, cygrpc.ReceiveMessageOperation(_PLAIN)) if asks else (sent,)))
 
     def receive(self, assembler: Assembler) -> Message:
         """The next message, when it is there."""
@@ -108,7 +111,7 @@ class FastCall:
             self._channel.close()
 
     def _frame(self) -> bytes:
-        if self._end is None:
+        if self._end is None and not self._asked:
             self._begin(cygrpc.ReceiveMessageOperation(_PLAIN))
             self._asked = True
         while self._asked:
@@ -120,8 +123,8 @@ class FastCall:
             self._wait()
         raise self._end.verdict()
 
-    def _begin(self, operation: Any) -> None:
-        self._call.operate((operation,), None)
+    def _begin(self, *operations: Any) -> None:
+        self._call.operate(operations, None)
         self._due += 1
 
     def _wait(self) -> None:
@@ -143,12 +146,12 @@ class FastCall:
         self._end = CallEnd("CANCELLED", why, ())
 
     def _note(self, event: Any) -> None:
-        (operation,) = event.batch_operations
-        kind = operation.type()
-        if kind == _SENT:
-            self._sending = False
-        elif kind == _RECEIVED:
-            self._asked, self._message = False, operation.message()
-        elif kind == _ENDED:
-            status = _STATUSES.get(operation.code(), "UNKNOWN")
-            self._end = CallEnd(status, operation.details() or "", operation.trailing_metadata() or ())
+        for operation in event.batch_operations:
+            kind = operation.type()
+            if kind == _SENT:
+                self._sending = False
+            elif kind == _RECEIVED:
+                self._asked, self._message = False, operation.message()
+            elif kind == _ENDED:
+                status = _STATUSES.get(operation.code(), "UNKNOWN")
+                self._end = CallEnd(status, operation.details() or "", operation.trailing_metadata() or ())

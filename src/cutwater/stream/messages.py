@@ -71,6 +71,10 @@ class Packed(NamedTuple):
         """The same with another value of one of its scalars."""
         return self._replace(head=self.outline.changed(self.head, name, value))
 
+    def fits(self, frame_bytes: int) -> bool:
+        """Whether it is one frame."""
+        return self.outline.total <= frame_bytes + frame_bytes // SLACK
+
     def frames(self, frame_bytes: int) -> Iterator[bytes]:
         """The frames, made one by one as they are sent.
 
@@ -79,16 +83,16 @@ class Packed(NamedTuple):
         little: whoever receives them times all that comes after it.
         """
         kind, number, outline, head, arrays = self
-        total, most = outline.total, frame_bytes + frame_bytes // SLACK
+        total = outline.total
         parts = outline.lay([_view(array) for array in arrays]) if arrays else []
-        if total <= most:
+        if self.fits(frame_bytes):
             yield seal(kind, number, total, 0, head, parts)
             return
         start, end = 0, min(_FIRST, frame_bytes)
         while start < total:
             yield seal(kind, number, total, start, b"" if start else head, _slice(parts, start, end))
             start = end
-            end = start + frame_bytes if total - start > most else total
+            end = start + frame_bytes if total - start > frame_bytes + frame_bytes // SLACK else total
 
 
 def _view(array: Array) -> memoryview:

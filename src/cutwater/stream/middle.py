@@ -27,12 +27,10 @@ class MiddleClient(StreamClient):
         tensors = given.gradients if isinstance(given, Back) else given
         unused = given.unused if isinstance(given, Back) else ()
         device = tensors[0].device if tensors else self._device
-        coded = (self._encoded if back else self._going)(planned.number, tensors)
-        scalars = {f"{UNUSED}{place}": 1.0 for place in unused} | self._said(planned, tensors)
+        scalars = {f"{UNUSED}{place}": 1.0 for place in unused}
         if isinstance(given, Back) and given.norm is not None:
             scalars[NORM] = given.norm
-        packed = self._packer.pack(planned.kind, planned.number, coded, scalars, rows=planned.rows)
-        self._sent.append(self._hand_over(planned, packed, device))
+        self._sent.append(self._hand_over(planned, tensors, (), scalars, device))
         self._device, self._next = device, next(self._coming, None)
 
     def take(self) -> StreamReply:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -119,7 +118,7 @@ class OnePart:
     ) -> StepResult:
         said = scalars.get(NORM)
         if not planned.back:
-            part = planned.part if said is None else replace(planned.part, norm=said)
+            part = planned.part if said is None else planned.part._replace(norm=said)
             if labels is not None:
                 return await self._trainer.step(self._session, part, tensors, labels)
             return await self._trainer.forward(self._session, part, tensors)
@@ -163,15 +162,13 @@ class OnePart:
 
     def _pack(self, planned: Planned, result: StepResult, gradients: Tensors, seconds: float) -> Packed:
         unused = {f"{UNUSED}{place}": 1.0 for place in result.unused}
-        scalars = {
-            **result.measures,
-            **unused,
-            **said_sizes(self._expect.down, self._expect.going_down(planned), result.gradients),
-            **self._waits,
-            **({"loss": result.loss} if planned.back is None else {}),
-            **self._besides(planned),
-            "server_seconds": seconds,
-        }
+        scalars = {**result.measures, **unused}
+        if self._encodes:
+            scalars |= said_sizes(self._expect.down, self._expect.going_down(planned), result.gradients)
+        scalars |= self._waits
+        if planned.back is None:
+            scalars["loss"] = result.loss
+        scalars |= {**self._besides(planned), "server_seconds": seconds}
         if not all(map(math.isfinite, scalars.values())):
             raise TypeError(f"the server's half measured {scalars}, but measures must be finite")
         number, rows = planned.number, planned.rows

@@ -64,6 +64,9 @@ class Reading:
 class Framed(Protocol):
     """What can be sent: a packed message."""
 
+    def fits(self, frame_bytes: int) -> bool:
+        """Whether it is one frame."""
+
     def frames(self, frame_bytes: int) -> Iterator[bytes]:
         """Its frames, made one by one as they are sent."""
 
@@ -73,6 +76,10 @@ class Paced(NamedTuple):
 
     packed: Framed
     pace: "Pace"
+
+    def fits(self, frame_bytes: int) -> bool:
+        """Whether it is one frame, of the smaller ones."""
+        return self.packed.fits(self.pace.most(frame_bytes))
 
     def frames(self, frame_bytes: int) -> Iterator[bytes]:
         """The frames, smaller ones, each in its time."""
@@ -90,10 +97,14 @@ class Pace:
     ) -> None:
         self._line, self._clock, self._sleep = Sending(rate), clock, sleep
 
+    def most(self, frame_bytes: int) -> int:
+        """Bytes of payload that a frame of a paced session carries."""
+        return min(frame_bytes, self._line.size)
+
     def spread(self, packed: Framed, frame_bytes: int) -> Iterator[bytes]:
         """A message's frames, each when it has had its time on the line."""
         self._line.begin(self._clock())
-        for frame in packed.frames(min(frame_bytes, self._line.size)):
+        for frame in packed.frames(self.most(frame_bytes)):
             left = self._line.passed(len(frame)) - self._clock()
             if left > 0:
                 self._sleep(left)

@@ -26,7 +26,7 @@ class PlainCall:
             self._outbox.close()
         self.received = 0
 
-    def send(self, packed: Framed) -> None:
+    def send(self, packed: Framed, *, asks: bool = False) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
         for frame in packed.frames(self._frame_bytes):
             if not self._outbox.put(frame):

@@ -102,9 +102,9 @@ class SessionConnections:
             raise invalid(f"a PONG was due, but a {answer.kind.name} came")
         return time.monotonic() - began
 
-    def send(self, connection: Connection, packed: Packed) -> None:
+    def send(self, connection: Connection, packed: Packed, *, asks: bool = False) -> None:
         """Send a message, as fast as the session may."""
-        connection.send(packed if self._pace is None else Paced(packed, self._pace))
+        connection.send(packed if self._pace is None else Paced(packed, self._pace), asks=asks)
 
     def receive(self, connection: Connection, rows: int) -> Message:
         """The next message over a connection: the reply to a part of so many samples, say."""

@@ -60,7 +60,8 @@ class Window:
             raise invalid(f"part {number} came, but the plan has {self.received} parts")
         if kind is not planned.kind:
             raise precondition(f"a {kind.name} came as part {number}, but a {planned.kind.name} is next")
-        planned = planned._replace(moves=self._moves)
+        if self._moves:
+            planned = planned._replace(moves=self._moves)
         if planned.opens:
             self._open(number)
         self.received += 1

@@ -11,11 +11,11 @@ update once, after the last. Whether all parts are on their way at once (overlap
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -39,9 +39,12 @@ Watch = Callable[[str], AbstractContextManager[object]]
 """Given the name of a stage, a context that is open while the stage runs (a stopwatch, say)."""
 
 
+_NOTHING = nullcontext()
+
+
 def no_watch(stage: str) -> AbstractContextManager[object]:
     """Watch nothing."""
-    return nullcontext()
+    return _NOTHING
 
 
 def backward_in_one_go(value: Tensor, wanted: Sequence[Tensor]) -> None:
@@ -49,8 +52,7 @@ def backward_in_one_go(value: Tensor, wanted: Sequence[Tensor]) -> None:
     torch.autograd.backward(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a mini-batch (a micro-batch), or all of it."""
 
     number: int
@@ -331,7 +333,7 @@ def train_step(
     The server is what the client's side exchanges parts with: :class:`ServerStages`, or those of the middle
     where the tail stays with the client (:mod:`cutwater.train.three_parts`).
     """
-    parts = list(_parts(first, inputs, labels, micro_batches))
+    parts = _parts(first, inputs, labels, micro_batches)
     if server is None:
         losses = [client.whole(part, mine, targets, loss) for part, mine, targets in parts]
     else:
@@ -346,16 +348,15 @@ Piece = tuple[Part, Sequence[Tensor], Tensor]
 """A part with its inputs and labels."""
 
 
-def _parts(first: int, inputs: Sequence[Tensor], labels: Tensor, micro_batches: int) -> Iterator[Piece]:
-    planned = parts_of(first, len(labels), micro_batches)
-    if len(planned) == 1:
-        yield planned[0][0], inputs, labels
-        return
-    start = 0
-    for part, size in planned:
+def _parts(first: int, inputs: Sequence[Tensor], labels: Tensor, micro_batches: int) -> list[Piece]:
+    if micro_batches == 1:
+        return [(Part(first), inputs, labels)]
+    parts, start = list[Piece](), 0
+    for part, size in parts_of(first, len(labels), micro_batches):
         rows = slice(start, start + size)
-        yield part, [value[rows] for value in inputs], labels[rows]
+        parts.append((part, [value[rows] for value in inputs], labels[rows]))
         start += size
+    return parts
 
 
 def parts_of(first: int, samples: int, micro_batches: int) -> list[tuple[Part, int]]:

@@ -9,7 +9,7 @@ those of a part that are new are coded; where there are none, there is nothing t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -59,7 +59,7 @@ class Coder:
         load_loops(name)
         return cls(find_codec(name), direction, seed)
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether tensors travel as they are."""
         return self.codec.name == "fp32"
