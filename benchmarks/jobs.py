@@ -31,6 +31,7 @@ from cutwater.plan.value import Plan
 from cutwater.scenario.settings import TrainSettings
 from cutwater.serve.device import run_at_device
 from cutwater.serve.expectations import expectation
+from cutwater.serve.sessions import LocalSessions
 from cutwater.serve.several_jobs import SeveralJobs
 from cutwater.stream.client import StreamClient
 from cutwater.stream.server import StreamServer
@@ -68,10 +69,12 @@ def shares_of_jobs(quick: bool, verdict: Verdict) -> None:
     found = plan_jobs(jobs, SERVER)
     with SeveralJobs() as server:
         threads = [
-            threading.Thread(target=session, args=(server, name, each, plan, task))
+            threading.Thread(target=session, args=(hosted, each, plan, task))
             for name, each in studies.items()
             for plan in (found[name].plan,)
-            for task in joined(server, name, each, plan)
+            for hosted in (joined(server, name, each),)
+            for task in each.tasks(1, plan)
+            if task.cut < len(each.model)
         ]
         for thread in threads:
             thread.start()
@@ -89,22 +92,19 @@ def shares_of_jobs(quick: bool, verdict: Verdict) -> None:
     )
 
 
-def joined(server: SeveralJobs, run: str, study: Study, plan: Plan) -> list[Task]:
-    """Have a run hosted; what its split clients train."""
-    server.join(run, study.job(), study.profile, SERVER.compute)
-    return [task for task in study.tasks(1, plan) if task.cut < len(study.model)]
+def joined(server: SeveralJobs, run: str, study: Study) -> LocalSessions:
+    """Have a run hosted."""
+    hosting = server.join(run, study.job(), study.profile, SERVER.compute)
+    return LocalSessions(server.stream, hosting, run)
 
 
-def session(server: SeveralJobs, run: str, study: Study, plan: Plan, task: Task) -> None:
+def session(hosted: LocalSessions, study: Study, plan: Plan, task: Task) -> None:
     """One client's, from its ticket to its end."""
-    ticket = server.stream.issue(
-        run=run, round=1, client=task.client, cut=task.cut, expect=expectation(study, task)
-    )
-    server.expect(run, ticket.claims.id, task, plan[task.client].share, study.initial)
+    ticket = hosted.open(task, expectation(study, task), plan[task.client].share, study.initial, 600.0)
     half = study.job().split(task.cut).client
     weights = {name: study.initial[name] for name in half.state_dict()}
     run_at_device(study, task, ticket, weights, study.batches(task), Meter())
-    server.stream.wait(ticket, 60)
+    assert hosted.is_over(ticket), "whoever is told that it is done may count on that"
 
 
 class Mirror:

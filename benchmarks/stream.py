@@ -357,7 +357,8 @@ class Ahead:
         for number in range(count + AHEAD):
             if number < count:
                 tensors = self.tensors[number % DISTINCT]
-                self.connection.send(self.packer.pack(FrameKind.PART, self.number, tensors, rows=ROWS))
+                packed = self.packer.pack(FrameKind.PART, self.number, tensors, rows=ROWS)
+                self.connection.send(packed.frames)
                 self.number += 1
             if number >= AHEAD:
                 self.connection.receive(self.assembler)

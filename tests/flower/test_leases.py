@@ -15,9 +15,8 @@ from cutwater.base.errors import CutwaterError
 from cutwater.federate.judge import Judged
 from cutwater.flower import leases, roster
 from cutwater.flower.failures import failure
-from cutwater.flower.holding import hold
 from cutwater.flower.letters import from_letter, to_letter
-from cutwater.flower.node import answer
+from cutwater.flower.node import answer, hold
 from cutwater.flower.shared_study import study_for
 from cutwater.flower.wire import WireError, pack
 from cutwater.stream.lease_holder import LeaseHolder

@@ -9,6 +9,7 @@ from cutwater.federate.executor import Orders
 from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.serve.hosting import Hosting
+from cutwater.serve.sessions import LocalSessions
 from cutwater.stream.server import StreamServer
 
 
@@ -21,7 +22,8 @@ def test_orders_are_all_ended_where_the_stream_is_gone(tmp_path):
     hosting = Hosting(study.job(), study.profile, study.server.compute)
     with StreamServer(hosting) as stream:
         grid = grid_of(given, **dict.fromkeys(split, lambda records: None))
-        executor = FlowerExecutor(study, grid, stream, hosting, run="r1", identity=identity(study, given))
+        sessions = LocalSessions(stream, hosting, "r1")
+        executor = FlowerExecutor(study, grid, sessions, run="r1", identity=identity(study, given))
         executor.roster.wait(30.0)
         arrivals = executor.carry_out(Orders(1, plan, tasks, study.initial, len(tasks), None))
         next(arrivals)

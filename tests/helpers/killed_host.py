@@ -154,7 +154,7 @@ class KilledHost:
     def open(self, study, task, state, seconds=600.0):
         """A session; its ticket."""
         office = Office(TicketKey(KEY), self.certificate, "127.0.0.1", self.port)
-        claims = office.session(
+        ticket = office.issue(
             run="r",
             round=task.round,
             client=task.client,
@@ -164,9 +164,14 @@ class KilledHost:
             session_seconds=seconds,
         )
         write_tensors(self.folder / "weights", state)
-        opening = {"claims": asdict(claims), "task": task.to_json(), "share": 1e6, "weights": "weights"}
+        opening = {
+            "claims": asdict(ticket.claims),
+            "task": task.to_json(),
+            "share": 1e6,
+            "weights": "weights",
+        }
         self.ask("open", opening={**opening, "issued": time.monotonic(), "rate_down": 0.0})
-        return office.ticket(claims)
+        return ticket
 
     def collect(self, ticket):
         told = self.ask("collect", session=ticket.claims.id)

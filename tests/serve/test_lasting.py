@@ -105,7 +105,7 @@ def _run(study, about, task, *, kills, delay, most):
             weights = {name: study.initial[name].clone() for name in half.state_dict()}
             steps = run_at_device(study, task, ticket, weights, study.batches(task), Meter())
             trained, state = host.collect(ticket)
-            host.ask("end", session=ticket.claims.id, reason="it is over")
+            host.ask("end", session=ticket.claims.id)
             assert sorted(os.listdir(host.folder)) == ["weights"], "nothing of it is left"
             return join_states(half.state_dict(), state), steps, trained, host.restored
         finally:

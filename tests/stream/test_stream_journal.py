@@ -19,14 +19,15 @@ from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.stream import journal
 from cutwater.stream.client import StreamClient
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.journal import JournalFile, Kind, Reader, pack_snapshot, unpack_snapshot
+from cutwater.stream.journal import JournalFile, Kind, pack_written, unpack_written
 from cutwater.stream.lasting import LastingServer, Session
 from cutwater.stream.move import Move
 from cutwater.stream.office import Office
 from cutwater.stream.refusal import RefusedError
-from cutwater.stream.step_trainer import Snapshot, StepResult
+from cutwater.stream.step_trainer import StepResult
 from cutwater.stream.ticket import Claims, TicketKey
 from cutwater.stream.tls import Certificate
+from cutwater.train.kept_side import Written
 from cutwater.train.step import Part
 
 ENTRIES = ((Kind.BIND, b"who"), (Kind.PART, bytes(range(200))), (Kind.PART, b""), (Kind.FINISH, b"{}"))
@@ -56,12 +57,12 @@ def test_cut_off_anywhere_a_journal_has_its_whole_entries_and_can_be_gone_on_wit
     cut = data.draw(st.integers(places[0], len(content)))
     path.write_bytes(content[:cut])
     whole = [(Kind.OPEN, b"what it is"), *ENTRIES][: sum(end <= cut for end in places)]
-    reader = Reader(path)
-    assert list(reader.entries()) == whole
-    file = reader.go_on()
+    file = JournalFile(path)
+    assert list(file.entries()) == whole
+    file.go_on()
     file.append(Kind.PART, b"the next")
     file.close()
-    assert list(Reader(path).entries()) == [*whole, (Kind.PART, b"the next")]
+    assert list(JournalFile(path).entries()) == [*whole, (Kind.PART, b"the next")]
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +73,7 @@ def test_a_bit_that_has_flipped_anywhere_is_noticed(tmp_path_factory, data):
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match=r"damaged at byte \d+"):
-        list(Reader(path).entries())
+        list(JournalFile(path).entries())
 
 
 def test_a_snapshot_takes_the_place_of_all_parts_and_nobody_else_can_read_it(tmp_path):
@@ -81,14 +82,14 @@ def test_a_snapshot_takes_the_place_of_all_parts_and_nobody_else_can_read_it(tmp
         file.append(*entry)
     assert file.logged > 200
     tied = torch.arange(6.0).view(2, 3)
-    snapshot = Snapshot({"a": tied, "b": tied, "c": torch.tensor(3)}, {"loss": 0.1, "more": [1, None]})
-    file.shorten(pack_snapshot(snapshot))
+    snapshot = Written({"a": tied, "b": tied, "c": torch.tensor(3)}, {"loss": 0.1, "more": [1, None]})
+    file.shorten(pack_written(snapshot))
     assert file.logged == 0
     file.append(Kind.PART, b"after")
-    found = list(Reader(file.path).entries())
+    found = list(JournalFile(file.path).entries())
     assert [kind for kind, _ in found] == [Kind.OPEN, Kind.SNAPSHOT, Kind.BIND, Kind.PART]
     assert (found[0][1], found[2][1], found[3][1]) == (b"what it is", b"who now", b"after")
-    read = unpack_snapshot(found[1][1])
+    read = unpack_written(found[1][1])
     assert read.plain == snapshot.plain
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in snapshot.tensors.items())
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
@@ -109,9 +110,9 @@ class Counting(Echo):
         count = float(self.seen[session.id])
         return StepResult(tuple(torch.full_like(t, count) for t in smashed if t.requires_grad), count)
 
-    async def snapshot(self, session) -> Snapshot:
+    async def snapshot(self, session) -> Written:
         self.snapshots += 1
-        return Snapshot({"seen": torch.tensor(self.seen[session.id])}, {})
+        return Written({"seen": torch.tensor(self.seen[session.id])}, {})
 
     async def restore(self, session, snapshot) -> None:
         self.seen[session.id] = int(snapshot.tensors["seen"])
@@ -138,11 +139,11 @@ class Place:
 
     def open(self, server: LastingServer, seconds: float = 30.0):
         office = Office(TicketKey(self.key), self.certificate, "127.0.0.1", self.port)
-        claims = office.session(
+        ticket = office.issue(
             run="r", round=1, client="k1", cut=2, open_seconds=seconds, session_seconds=seconds
         )
-        server.open({"claims": asdict(claims), "issued": time.monotonic()})
-        return office.ticket(claims)
+        server.open({"claims": asdict(ticket.claims), "issued": time.monotonic()})
+        return ticket
 
     def client(self, ticket) -> StreamClient:
         return StreamClient(ticket, self.expect, client="k1", limits=QUICK)
@@ -264,9 +265,9 @@ def test_what_is_written_is_within_twice_what_came_up_and_the_file_within_the_ha
     half_bytes, sizes, files = 3 << 20, [], []
 
     class Large(Counting):
-        async def snapshot(self, session) -> Snapshot:
+        async def snapshot(self, session) -> Written:
             seen = await super().snapshot(session)
-            return Snapshot({**seen.tensors, "weights": torch.zeros(half_bytes // 4)}, {})
+            return Written({**seen.tensors, "weights": torch.zeros(half_bytes // 4)}, {})
 
     def write(file, kind, content):
         sizes.append(real(file, kind, content))
@@ -312,8 +313,8 @@ def test_a_session_whose_journal_could_not_be_begun_can_be_opened_later(tmp_path
     place = Place(tmp_path)
     server, _ = place.server()
     office = Office(TicketKey(place.key), place.certificate, "127.0.0.1", place.port)
-    claims = office.session(run="r", round=1, client="k1", cut=2, open_seconds=9.0, session_seconds=9.0)
-    opening = {"claims": asdict(claims), "issued": time.monotonic()}
+    ticket = office.issue(run="r", round=1, client="k1", cut=2, open_seconds=9.0, session_seconds=9.0)
+    opening = {"claims": asdict(ticket.claims), "issued": time.monotonic()}
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
@@ -323,7 +324,7 @@ def test_a_session_whose_journal_could_not_be_begun_can_be_opened_later(tmp_path
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
     server.open(opening)
-    with place.client(office.ticket(claims)) as client:
+    with place.client(ticket) as client:
         assert client.step(0, *example()).loss == 1
     server.close()
 
@@ -388,7 +389,7 @@ def test_a_part_is_noted_as_it_crossed(tmp_path):
     place = Place(tmp_path)
     client, _, path = _begun(place)
     client.close()
-    kinds = dict(Reader(path).entries())
+    kinds = dict(JournalFile(path).entries())
     assert kinds[Kind.PART][5] == FrameKind.PART
     assert len(kinds[Kind.PART]) < example()[0][0].nbytes + example()[1].nbytes + 256
     assert json.loads(kinds[Kind.BIND])["attempt"] == 1

@@ -12,7 +12,7 @@ from cutwater.base.errors import FileFormatError
 from cutwater.stream.client import StreamClient
 from cutwater.stream.frames import MAX_FRAME, FrameKind
 from cutwater.stream.messages import Packer
-from cutwater.stream.pace import Pace, Paced, Reading, Sending
+from cutwater.stream.pace import Pace, Reading, Sending
 from cutwater.stream.server import StreamServer
 from cutwater.stream.ticket import Claims
 
@@ -49,7 +49,7 @@ def test_frames_are_small_and_each_has_its_time_on_the_line():
     packed = Packer(expected(ROWS, WIDTH).at_server).pack(
         FrameKind.PART, 0, tensors=[*smashed, labels], rows=ROWS
     )
-    frames = list(Paced(packed, pace).frames(1 << 20))
+    frames = list(pace.spread(packed.frames, 1 << 20))
     assert max(map(len, frames)) < 2 * Sending(RATE).size
     assert len(frames) > 2
     assert sum(slept) == pytest.approx(8 * sum(map(len, frames)) / RATE)

@@ -401,7 +401,7 @@ def test_a_step_that_comes_late_over_the_old_connection_is_left_to_the_new_one(t
     async def main() -> None:
         certificate, key, half = Certificate.self_signed(), TicketKey(), Thorough()
         claims = Claims("id", "r", 1, "k1", 2, "x:1", certificate.name, certificate.fingerprint, 30.0, 30.0)
-        service = Service(half, key, Limits(), time.monotonic)
+        service = Service(key, Limits(), time.monotonic)
         service.hosted["id"] = hosted = HostedSession(claims, expected(), half, time.monotonic)
         ticket = key.issue(claims, certificate.certificate)
         frames = [step_frames(expected(), number, *example())[0] for number in range(2)]

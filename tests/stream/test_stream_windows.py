@@ -34,8 +34,9 @@ from cutwater.stream.expectation import Expectation
 from cutwater.stream.frames import FrameKind, seal
 from cutwater.stream.heads import Outline
 from cutwater.stream.limits import Limits
-from cutwater.stream.messages import Packed, Packer
+from cutwater.stream.messages import Packer
 from cutwater.stream.overlap import Overlapped
+from cutwater.stream.pace import Frames
 from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.server import StreamServer
@@ -116,8 +117,8 @@ class Cutting(PlainCall):
 
     way, left, sent = "", 0, dict[str, int]()
 
-    def send(self, packed: Packed, *, asks: bool = False) -> None:
-        for frame in packed.frames(self._frame_bytes):
+    def send(self, frames: Frames, *, alone: bool = False) -> None:
+        for frame in frames(self._frame_bytes):
             if self._cut("up") or not self._outbox.put(frame):
                 return
 
@@ -159,7 +160,7 @@ def test_cut_between_any_two_frames_a_session_ends_as_if_nothing_had_happened(
     seen = set()
     with StreamServer(Accumulating(), limits=CHUNKED) as server:
         for after in range(FRAMES[way]):
-            half = server._service.trainer = Accumulating()
+            half = server._trainer = Accumulating()
             ticket = issue(server, EXPECT)
             cutting(way, after)
             with connecting(ticket, EXPECT) as client:

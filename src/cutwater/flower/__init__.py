@@ -6,8 +6,7 @@ wire           orders, weights and reports as Flower records, checked on arrival
 letters        the same as letters of a lease
 failures       what a node sends when it can't do what it was asked to
 fixed_weights  weights that do not learn, kept at a device
-node           what a node answers to an order
-holding        what it does with a lease
+node           what a node answers to an order, and does with a lease
 client_app     the ClientApp
 orders         what a node is told to train, with a ticket for its session
 updates        what nodes send back: an update that counts, or why it does not

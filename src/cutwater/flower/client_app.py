@@ -57,7 +57,7 @@ def client_app(beside: str | Path) -> ClientApp:
 
     @app.train("lease")
     def lease(message: Message, context: Context) -> Message:
-        from cutwater.flower.holding import hold
+        from cutwater.flower.node import hold
 
         keep_freed_memory()
         return answered(message, context, hold)

@@ -7,8 +7,8 @@ once; the others get its share of the server (``adapting``) and are unaffected o
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from queue import SimpleQueue
 
 from flwr.app import Message
@@ -18,16 +18,16 @@ from cutwater.base.speech import Say, quiet
 from cutwater.execute.local import LocalTrainer
 from cutwater.federate.executor import Arrival, Lost, Orders
 from cutwater.federate.study import Study
-from cutwater.flower.failures import ForgottenError
+from cutwater.flower.failures import ForgottenError, failure_of
 from cutwater.flower.leases import Leases
 from cutwater.flower.letters import from_letter
 from cutwater.flower.orders import SETTLE, OrderBook, Sent
 from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose, Resharing
 from cutwater.flower.roster import Roster, replies
-from cutwater.flower.updates import Reply, content_of, read_update
+from cutwater.flower.updates import Reply, read_update
 from cutwater.model.traffic import tensor_bytes
-from cutwater.serve.sessions import Halves, Tickets
+from cutwater.serve.sessions import Sessions
 from cutwater.stream.lease import Event, News
 from cutwater.stream.server import StreamServer
 from cutwater.train.scores import Score
@@ -57,8 +57,7 @@ class FlowerExecutor:
         self,
         study: Study,
         grid: PatientGrid,
-        stream: Tickets,
-        hosting: Halves,
+        sessions: Sessions,
         *,
         run: str,
         identity: str,
@@ -69,12 +68,11 @@ class FlowerExecutor:
         say: Say = quiet,
         clock: Clock = time.monotonic,
     ) -> None:
-        job = study.job()
         self.roster = Roster(grid, study.fleet.names, say, ask_all=not emulate and leases_at is None)
         self._study, self._grid, self._clock, self._emulate = study, grid, clock, emulate
-        self._stream, self._hosting, self._propose = stream, hosting, propose
-        self._trainer = LocalTrainer(job, study.test())
-        self._book = OrderBook(study, job, stream, hosting, run=run, identity=identity, emulate=emulate)
+        self._sessions, self._propose = sessions, propose
+        self._trainer = LocalTrainer(study.job(), study.test())
+        self._book = OrderBook(study, sessions, run=run, identity=identity)
         most = tensor_bytes(study.initial.values()) + _ROOM
         self._leases = (
             None
@@ -87,7 +85,7 @@ class FlowerExecutor:
         """See :class:`cutwater.federate.executor.Executor`."""
         self.roster.update()
         if self._leases is not None:
-            self._leases.enrol({name: self.roster.nodes[name] for name in self.roster.nodes})
+            self._leases.enrol(dict(self.roster.nodes))
         self._began = self._clock()
         missing = (name for name in clients if name not in self.roster.nodes)
         return dict.fromkeys(missing, "no node of this client is connected")
@@ -107,16 +105,7 @@ class FlowerExecutor:
                     yield Lost(task.client, str(error))
                 else:
                     placed.callback(self._book.end, out[-1])
-            shares = Resharing(
-                self._study,
-                orders,
-                out,
-                deadline,
-                self._stream,
-                self._hosting,
-                self._book,
-                self._propose,
-            )
+            shares = Resharing(self._study, orders, out, deadline, self._sessions, self._book, self._propose)
             for found in self._settled(out, self._replies(orders, out, deadline)):
                 arrival = None if found is None else self._arrival(orders, *found)
                 lost = arrival.client if isinstance(arrival, Lost) else None
@@ -133,7 +122,8 @@ class FlowerExecutor:
         Where nothing came for a moment, it yields None.
         """
         leases, until = self._leases, self._began + deadline
-        held = {sent.task.client: place for place, sent in enumerate(out) if self._holds(sent.task.client)}
+        names = {sent.task.client: place for place, sent in enumerate(out)}
+        held = {name: place for name, place in names.items() if leases is not None and leases.holds(name)}
         others = [place for place in range(len(out)) if place not in held.values()]
         messages = [
             self._book.message(
@@ -148,12 +138,13 @@ class FlowerExecutor:
         for name, place in held.items():
             leases.post(name, self._book.records(out[place], orders.weights))
         # Flower is asked in another thread, so that neither waits for the other.
-        with _Beside(found for found in self._exchange(messages, until) if found is not None) as beside:
+        brought = _beside(found for found in self._exchange(messages, until) if found is not None)
+        with closing(brought):
             waiting = set(held.values()) | set(others)
             while waiting and self._clock() < until:
-                for place, one in beside.found():
-                    waiting.discard(others[place])
-                    yield others[place], one
+                while (found := next(brought)) is not None:
+                    waiting.discard(others[found[0]])
+                    yield others[found[0]], found[1]
                 event = leases.event(min(until - self._clock(), _BESIDE if others else 1.0))
                 place = held.get(event.client, -1) if event is not None else -1
                 if event is None or place not in waiting:
@@ -185,18 +176,14 @@ class FlowerExecutor:
                 continue
             index, message = found
             wall = self._clock() - self._began
-            try:
-                overhead = self._overhead(message.metadata.src_node_id)
-                yield index, Reply(content_of(message), wall, overhead)
-            except CutwaterError as error:
-                yield index, error
+            if message.has_error():
+                yield index, EngineError(f"its node failed: {failure_of(message)}")
+            else:
+                yield index, Reply(message.content, wall, self._overhead(message.metadata.src_node_id))
 
     def _overhead(self, node: int) -> float | None:
         name = next((name for name, held in self.roster.nodes.items() if held == node), "")
         return self.roster.overhead.get(name)
-
-    def _holds(self, client: str) -> bool:
-        return self._leases is not None and self._leases.holds(client)
 
     def elapsed(self) -> float:
         """Seconds on the wall since the last orders were handed out."""
@@ -253,34 +240,26 @@ class FlowerExecutor:
             self._book.end(sent)
 
 
-class _Beside:
-    """What an iterator yields, taken from it in a thread."""
+def _beside(source: Iterator[tuple[int, _Answer]]) -> Generator[tuple[int, _Answer] | None, None, None]:
+    """What an iterator yields, taken from it in a thread; None where nothing more is there yet."""
+    taken: SimpleQueue[tuple[int, _Answer] | BaseException] = SimpleQueue()
+    over = threading.Event()
 
-    def __init__(self, source: Iterator[tuple[int, _Answer]]) -> None:
-        self._source, self._over = source, False
-        self._queue: SimpleQueue[tuple[int, _Answer] | BaseException] = SimpleQueue()
-        self._thread = threading.Thread(target=self._take, name="cutwater-messages", daemon=True)
+    def take() -> None:
+        try:
+            for found in source:
+                taken.put(found)
+                if over.is_set():
+                    return
+        except BaseException as error:
+            taken.put(error)
 
-    def __enter__(self) -> "_Beside":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over = True
-
-    def found(self) -> Iterator[tuple[int, _Answer]]:
-        """What there is by now."""
-        while not self._queue.empty():
-            found = self._queue.get()
+    threading.Thread(target=take, name="cutwater-messages", daemon=True).start()
+    try:
+        while True:
+            found = None if taken.empty() else taken.get()
             if isinstance(found, BaseException):
                 raise found
             yield found
-
-    def _take(self) -> None:
-        try:
-            for found in self._source:
-                self._queue.put(found)
-                if self._over:
-                    return
-        except BaseException as error:
-            self._queue.put(error)
+    finally:
+        over.set()

@@ -5,7 +5,6 @@ bytes. What no run has asked for in a month is removed.
 """
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,13 +54,9 @@ class FixedWeights:
 
     def remove_unused(self, now: float | None = None) -> None:
         """Make room: what was not asked for in a month goes."""
-        for path in self._files():
-            with suppress(OSError):
-                if (time.time() if now is None else now) - path.stat().st_mtime > _UNUSED:
-                    path.unlink()
-
-    def _files(self) -> Iterable[Path]:
-        try:
-            return [path for path in self.folder.iterdir() if path.is_file()]
-        except OSError:
-            return []
+        now = time.time() if now is None else now
+        with suppress(OSError):  # there may be no folder
+            for path in self.folder.iterdir():
+                with suppress(OSError):
+                    if path.is_file() and now - path.stat().st_mtime > _UNUSED:
+                        path.unlink()

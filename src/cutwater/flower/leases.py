@@ -15,8 +15,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from cutwater.base.speech import Say
 from cutwater.flower.failures import failure_of
-from cutwater.flower.holding import LEASE
 from cutwater.flower.letters import to_letter
+from cutwater.flower.node import LEASE
 from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.replies import ReplyPool
 from cutwater.stream.lease import Event, News
@@ -76,7 +76,8 @@ class Leases:
         machine are better offered theirs a few at a time: where many start at once, each takes longer than
         Flower waits for it, which then starts another, and so on.
         """
-        self._note_all()
+        while self.event(0.0) is not None:  # whatever has happened since is noted
+            pass
         for client in [name for name, lease in self._leases.items() if nodes.get(name) != lease.node]:
             self._end(client)
         self._withdraw()
@@ -168,10 +169,6 @@ class Leases:
         reason = failure_of(reply)
         if reason is not None:
             self._say(f"client {client} can't hold a lease ({reason}); it is sent messages")
-
-    def _note_all(self) -> None:
-        while self.event(0.0) is not None:
-            pass
 
     def _note(self, event: Event) -> Event:
         lease = self._leases.get(event.client)

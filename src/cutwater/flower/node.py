@@ -1,15 +1,19 @@
-"""What a node answers to an order: the trained weights of its layers, and what the session took."""
+"""What a node answers to an order: the trained weights of its layers, and what the session took.
 
+With a lease it trains an order after the other until the server ends the lease.
+"""
+
+import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor, nn
 
-from cutwater.base.errors import DataError, EngineError, RunError
+from cutwater.base.errors import CutwaterError, DataError, EngineError, RunError
 from cutwater.base.usercode import find, told
 from cutwater.data.custom import DatasetSamples
 from cutwater.data.samples import Batch
@@ -17,14 +21,19 @@ from cutwater.execute.emulate import Meter
 from cutwater.execute.workers import blamed_on
 from cutwater.federate.study import Study
 from cutwater.flower import wire
+from cutwater.flower.failures import failure
 from cutwater.flower.fixed_weights import FixedWeights
+from cutwater.flower.letters import from_letter, to_letter
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.serve.device import emulated, run_at_device
+from cutwater.stream.lease_holder import LeaseHolder
 from cutwater.stream.ticket import Ticket
 from cutwater.train.session import Task
 from cutwater.train.wire import load_loops
 
+LEASE = "lease"
+"""The record of a message that offers one."""
 _study = lru_cache(maxsize=2)(study_for)
 """In simulation a process handles many messages; in deployment each has its own."""
 
@@ -79,6 +88,39 @@ def answer(
     return wire.report_records(
         report, {key: trained[key] for key in study.job().traffic(steps.cut, task.second_cut).every_round}
     )
+
+
+def hold(
+    content: RecordDict,
+    name: str,
+    node: Mapping[str, Any],
+    settings: RunConfig,
+    *,
+    study: Study | None = None,
+) -> RecordDict:
+    """Hold the lease that a message offers to client ``name``; what is answered to the message afterwards.
+
+    A node of a simulation lends its process to others between two messages, so it declines.
+    """
+    if "client" not in node and study is None:
+        return RecordDict({"declined": ConfigRecord({"reason": "the node shares its process with others"})})
+    offer = content.get(LEASE)
+    if not isinstance(offer, ConfigRecord) or type(offer.get("most")) is not int:
+        raise RunError("the message offers no lease: do server and node run the same release?")
+    ticket, most = Ticket.from_text(str(offer.get("ticket"))), offer["most"]
+    assert isinstance(most, int)
+    study = study or ready(settings)
+    sessions = 0
+    with LeaseHolder(ticket, client=name, most=most) as lease:
+        for letter in lease.letters():
+            began = time.monotonic()
+            try:
+                records = answer(from_letter(letter), name, node, settings, study=study, began=began)
+            except CutwaterError as error:
+                records = failure(error)
+            lease.post(to_letter(records))
+            sessions += 1
+    return RecordDict({"held": ConfigRecord({"sessions": sessions})})
 
 
 def _weights(study: Study, order: wire.Order, record: ArrayRecord) -> tuple[dict[str, Tensor], bool]:

@@ -11,12 +11,12 @@ from cutwater.serve.admission import Admission
 from cutwater.serve.device import move_to
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Trained
-from cutwater.serve.sessions import Halves, Tickets, close_session, open_session
+from cutwater.serve.sessions import Sessions
 from cutwater.stream.move import Move
 from cutwater.stream.ticket import Ticket
 from cutwater.train.aggregate import weights_sha256
 from cutwater.train.movable import why_fixed, why_not
-from cutwater.train.session import Job, State, Task
+from cutwater.train.session import State, Task
 
 _LATE = 10.0
 """Seconds that a message outlives the deadline, so that who is late is said to be, and not to have failed."""
@@ -40,17 +40,13 @@ class OrderBook:
     def __init__(
         self,
         study: Study,
-        job: Job,
-        stream: Tickets,
-        hosting: Halves,
+        sessions: Sessions,
         *,
         run: str,
         identity: str,
-        emulate: bool = False,
     ) -> None:
-        self.run, self._emulate = run, emulate
-        self._study, self._job = study, job
-        self._stream, self._hosting, self._identity = stream, hosting, identity
+        self.run, self._identity = run, identity
+        self._study, self._job, self._sessions = study, study.job(), sessions
         self._admission = Admission(study.server.memory, study.profile)
         self._digests: dict[str, str] = {}
         self._movable: dict[tuple[object, ...], list[int]] = {}
@@ -65,17 +61,7 @@ class OrderBook:
         expect = expectation(self._study, task)
         self._admission.admit(task, expect)
         try:
-            ticket = open_session(
-                self._stream,
-                self._hosting,
-                task,
-                expect,
-                run=self.run,
-                share=share,
-                state=state,
-                seconds=deadline,
-                paced=not self._emulate,  # an emulated link is as slow as it should be by itself
-            )
+            ticket = self._sessions.open(task, expect, share, state, deadline)
         except BaseException:
             self._admission.release(task)
             raise
@@ -105,7 +91,7 @@ class OrderBook:
 
     def is_settled(self, sent: Sent) -> bool:
         """Whether nothing of an order is left to wait for, once its reply is here."""
-        return sent.ticket is None or self._stream.is_over(sent.ticket)
+        return sent.ticket is None or self._sessions.is_over(sent.ticket)
 
     def movable(self, sent: Sent) -> list[int]:
         """The cuts that the session of an order may move to."""
@@ -128,23 +114,20 @@ class OrderBook:
 
     def collect(self, ticket: Ticket, steps: int) -> Trained:
         """What the server's half made of a session whose client says that it took so many steps."""
-        try:
-            record = self._stream.wait(ticket, timeout=0.0)
-        except TimeoutError:
-            raise EngineError(
-                "it reports a finished session, but the server has not seen the session end"
-            ) from None
+        record = self._sessions.record(ticket)
+        if record is None:
+            raise EngineError("it reports a finished session, but the server has not seen the session end")
         if record.failure is not None:
             raise EngineError(f"its session failed: {record.failure}")
         if record.steps != steps:
             raise EngineError(f"it counts {steps} steps, but {record.steps} arrived at the server")
-        return self._hosting.collect(ticket.claims.id)
+        return self._sessions.collect(ticket)
 
     def end(self, sent: Sent) -> None:
         """Close the session of an order, if it still has one; nobody can go on with it."""
         if sent.ticket is not None:
             ticket, sent.ticket = sent.ticket, None
             try:
-                close_session(self._stream, self._hosting, ticket)
+                self._sessions.end(ticket)
             finally:
                 self._admission.release(sent.task)

@@ -9,7 +9,7 @@ from cutwater.federate.measured import Replanned
 from cutwater.federate.study import Study
 from cutwater.flower.adapting import Adapting
 from cutwater.flower.orders import OrderBook, Sent
-from cutwater.serve.sessions import Halves, Tickets
+from cutwater.serve.sessions import Sessions
 from cutwater.stream.move import Move
 from cutwater.stream.step_trainer import SessionInfo
 
@@ -29,8 +29,7 @@ class Resharing:
         orders: Orders,
         out: Sequence[Sent],
         deadline: float,
-        stream: Tickets,
-        hosting: Halves,
+        sessions: Sessions,
         book: OrderBook,
         propose: Propose | None = None,
     ) -> None:
@@ -38,7 +37,7 @@ class Resharing:
         batches = {name: study.batch_sizes(name) for name in orders.plan.names}
         cuts = {sent.task.client: book.movable(sent) for sent in out} if propose is not None else {}
         self._adapting = Adapting(orders.plan, batches, study.session.micro_batches, deadline, cuts)
-        self._out, self._stream, self._hosting, self._looked = out, stream, hosting, 0.0
+        self._out, self._sessions, self._looked = out, sessions, 0.0
         self._book, self._propose = book, propose
 
     def look(self, now: float, lost: str | None = None) -> Replanned | None:
@@ -51,14 +50,14 @@ class Resharing:
         if not running or not (due or lost):
             return None
         self._looked = now
-        records = [record for record in self._stream.records() if record.session.id in running]
+        records = [record for record in self._sessions.records() if record.session.id in running]
         change = self._adapting.look(now, records, (lost,) if lost else ())
         if change is None:
             return None
         moving = dict[str, int]()
         for session in (record.session for record in records):
             if session.client in change.shares:
-                self._hosting.reshare(session.id, change.shares[session.client])
+                self._sessions.reshare(session.id, change.shares[session.client])
             to = change.cuts.get(session.client)
             if to is not None and self._moves(running[session.id], session, to):
                 moving[session.client] = to

@@ -27,7 +27,7 @@ from cutwater.flower.session_process import session_process
 from cutwater.flower.shared_study import identity, study_for
 from cutwater.runs.folder import begin
 from cutwater.serve.hosting import Hosting
-from cutwater.serve.sessions import Halves, Tickets
+from cutwater.serve.sessions import LocalSessions, Sessions
 from cutwater.serve.several_jobs import SeveralJobs
 from cutwater.serve.shares import Given
 from cutwater.serve.turns import Turns
@@ -97,8 +97,7 @@ def serve(
         executor = FlowerExecutor(
             study,
             PatientGrid(grid),
-            hosts.tickets,
-            hosts.halves,
+            hosts.sessions,
             run=run,
             identity=identity(study, settings),
             emulate=settings.emulate,
@@ -146,10 +145,9 @@ class _WithPart:
 
 
 class _Hosts(NamedTuple):
-    """Who issues tickets for sessions, who has their halves, and where leases are held."""
+    """Where sessions are hosted, and where leases are held."""
 
-    tickets: Tickets
-    halves: Halves
+    sessions: Sessions
     leases_at: StreamServer | None
     given: Callable[[], Given | None] = lambda: None
     """What the run was promised and got of a server that it shares with others; None if it does not."""
@@ -166,26 +164,26 @@ def _hosts(
     say: Say,
 ) -> _Hosts:
     if settings.journal:
-        sessions = held.enter_context(session_process(settings, run, say))
+        remote = held.enter_context(session_process(settings, run, say))
         leases_at = held.enter_context(_stream(None, settings)) if settings.lease else None
-        return _Hosts(sessions, sessions, leases_at)
-    what = (study.job(), study.profile, study.server.compute)
+        return _Hosts(remote, leases_at)
+    what, paced = (study.job(), study.profile, study.server.compute), not settings.emulate
     if shared is not None:
         hosting = shared.join(run, *what, emulate=settings.emulate)
         held.callback(hosting.close)
         stream = shared.stream
-        return _Hosts(stream, hosting, stream, lambda: hosting.given, stream.propose)
+        sessions = LocalSessions(stream, hosting, run, paced=paced)
+        return _Hosts(sessions, stream, lambda: hosting.given, stream.propose)
     turns = Turns(settings.turns, run, study.server.compute) if settings.turns else None
     hosting = Hosting(*what, emulate=settings.emulate, turns=turns)
     held.callback(hosting.close)
     stream = held.enter_context(_stream(hosting, settings))
-    given = lambda: None if turns is None else _by_turns(turns)  # noqa: E731 - it is said here what it is
-    return _Hosts(stream, hosting, stream, given, stream.propose)
 
+    def given() -> Given | None:
+        told = None if turns is None else turns.account()
+        return None if told is None else Given(told.promised, told.delivered)
 
-def _by_turns(turns: Turns) -> Given | None:
-    told = turns.account()
-    return None if told is None else Given(told.promised, told.delivered)
+    return _Hosts(LocalSessions(stream, hosting, run, paced=paced), stream, given, stream.propose)
 
 
 def _stream(trainer: StepTrainer | None, settings: RunConfig) -> StreamServer:

@@ -13,7 +13,7 @@ from cutwater.base.speech import Say
 from cutwater.flower.run_config import RunConfig
 from cutwater.flower.shared_study import study_for
 from cutwater.serve.process import host_for
-from cutwater.serve.remote import RemoteSessions
+from cutwater.serve.sessions import RemoteSessions
 
 
 def session_process(settings: RunConfig, run: str, say: Say) -> RemoteSessions:

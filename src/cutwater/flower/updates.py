@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 
 from cutwater.base.errors import EngineError
 from cutwater.federate.conditions import Condition
@@ -18,7 +18,6 @@ from cutwater.federate.measured import Measured, Moved
 from cutwater.federate.study import Study
 from cutwater.flower import wire
 from cutwater.flower.clocks import AtDevice, bounded, bounded_whole, check_seconds
-from cutwater.flower.failures import failure_of
 from cutwater.flower.orders import OrderBook, Sent
 from cutwater.model.halves import join_states
 from cutwater.plan.latency import PHASES, Phases
@@ -49,14 +48,6 @@ class Reply:
     """Seconds of the model's way to the node and back, where they were timed."""
     away: float | None = None
     """Seconds between the two, where they were timed."""
-
-
-def content_of(message: Message) -> RecordDict:
-    """What a message of Flower's holds, or an EngineError that says how its node failed."""
-    if message.has_error():
-        raise EngineError(f"its node failed: {failure_of(message)}")
-    found: RecordDict = message.content
-    return found
 
 
 def read_update(

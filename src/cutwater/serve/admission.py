@@ -42,12 +42,11 @@ class Admission:
         before = self._held.pop(task.client, 0.0)
         try:
             self.admit(task, expect)
+            if sum(self._held.values()) + before + 8.0 * layers > self._memory:
+                raise EngineError("the server's memory does not hold its layers twice while they move")
         except EngineError:
             self._held[task.client] = before
             raise
-        if sum(self._held.values()) + before + 8.0 * layers > self._memory:
-            self._held[task.client] = before
-            raise EngineError("the server's memory does not hold its layers twice while they move")
         self._held[task.client] += before + 8.0 * layers
 
     def release(self, task: Task) -> None:

@@ -18,8 +18,9 @@ from cutwater.stream.middle import MiddleClient
 from cutwater.stream.move import Move
 from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
+from cutwater.train.kept_side import Written
 from cutwater.train.movable import Crossing, why_fixed, why_not
-from cutwater.train.moving import Layers, MovingStages
+from cutwater.train.moving import MovingStages
 from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
 from cutwater.train.three_parts import Back, MiddleStages
@@ -45,7 +46,7 @@ class _Across(MovingStages):
         """As the server says in its replies."""
         return self.stream.due
 
-    def move(self, cut: int, given: Layers | None) -> Layers | None:
+    def move(self, cut: int, given: Written | None) -> Written | None:
         """Layers up or down; their time is that of smashed data, or of gradients."""
         study, task = self._study, self._task
         refused = why_fixed(study.job(), task) or why_not(study.job(), task, cut)
@@ -252,12 +253,11 @@ def emulated(study: Study, task: Task) -> EmulatedDevice:
     up, down = task.rate_up or condition.up, task.rate_down or condition.down
     condition = replace(condition, up=min(condition.up, up), down=min(condition.down, down))
     costs, whole = study.profile.cuts[task.cut - 1], study.profile.cuts[-1]
-    head = EmulatedDevice(condition, costs.client_forward_flops, costs.client_backward_flops)
-    if not task.second_cut:
-        return head
-    middle = study.profile.cuts[task.second_cut - 1]
-    return replace(
-        head,
+    middle = study.profile.cuts[task.second_cut - 1] if task.second_cut else whole
+    return EmulatedDevice(
+        condition,
+        costs.client_forward_flops,
+        costs.client_backward_flops,
         tail_forward=whole.client_forward_flops - middle.client_forward_flops,
         tail_backward=whole.client_backward_flops - middle.client_backward_flops,
     )

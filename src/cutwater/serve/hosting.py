@@ -28,8 +28,8 @@ from cutwater.serve.moving import pack_layers, unpack_layers
 from cutwater.serve.shares import Delivery, Given, Lane, ShareScheduler
 from cutwater.serve.turns import Turns
 from cutwater.stream.messages import NORM
-from cutwater.stream.step_trainer import SessionInfo, SessionRecord, Snapshot, StepResult
-from cutwater.train.kept_side import read_side, write_side
+from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
+from cutwater.train.kept_side import Written, read_side, write_side
 from cutwater.train.movable import Crossing
 from cutwater.train.moving import give, go_on
 from cutwater.train.session import Job, State, Task
@@ -293,17 +293,17 @@ class Hosting:
             moves=record.moves,
         )
 
-    async def snapshot(self, session: SessionInfo) -> Snapshot | None:
+    async def snapshot(self, session: SessionInfo) -> Written | None:
         """See :class:`cutwater.stream.step_trainer.Keeper`."""
         training = self._training(session)
         return await training.lane.run(partial(_written, training), 1.0)
 
-    async def restore(self, session: SessionInfo, snapshot: Snapshot) -> None:
+    async def restore(self, session: SessionInfo, snapshot: Written) -> None:
         """See :class:`cutwater.stream.step_trainer.Keeper`."""
         training = self._training(session)
         await training.lane.run(partial(self._restore, training, snapshot), 1.0)
 
-    def _restore(self, training: _Training, snapshot: Snapshot) -> None:
+    def _restore(self, training: _Training, snapshot: Written) -> None:
         read_side(self._furnish(training), snapshot.tensors, snapshot.plain["side"])
         for name in _COUNTED:
             setattr(training, name, snapshot.plain[name])
@@ -393,7 +393,7 @@ def _clip(side: AtServer, norm: float | None) -> None:
         raise RunError("the norm of the last mini-batch's gradients was not told")
 
 
-def _written(training: _Training) -> Snapshot | None:
+def _written(training: _Training) -> Written | None:
     """The half of a session once nothing is left to do of its last part, in the thread that computes."""
     if training.first is not None:
         training.first.update()
@@ -401,7 +401,7 @@ def _written(training: _Training) -> Snapshot | None:
     if found is None:
         return None
     tensors, side = found
-    return Snapshot(tensors, {"side": side, **{name: getattr(training, name) for name in _COUNTED}})
+    return Written(tensors, {"side": side, **{name: getattr(training, name) for name in _COUNTED}})
 
 
 def scheduler(device: str, turns: Turns | None = None) -> ShareScheduler:

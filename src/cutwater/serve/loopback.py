@@ -11,7 +11,7 @@ from cutwater.model.halves import join_states
 from cutwater.serve.device import run_at_device
 from cutwater.serve.expectations import expectation
 from cutwater.serve.hosting import Hosting
-from cutwater.serve.sessions import close_session, open_session
+from cutwater.serve.sessions import LocalSessions
 from cutwater.stream.server import StreamServer
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Result, State, Task
@@ -32,6 +32,7 @@ class LoopbackTrainer:
         self._hosting = Hosting(self._job, study.profile, study.server.compute)
         self._server = StreamServer(self._hosting)
         self._server.__enter__()
+        self._hosted = LocalSessions(self._server, self._hosting, "verify")
 
     def sessions(self, tasks: Sequence[Task], weights: State) -> Iterator[Result]:
         """Train every task from the global weights; a result is valid until the next is asked for."""
@@ -47,24 +48,16 @@ class LoopbackTrainer:
         if task.cut == len(self._job.model):
             steps = run_at_device(self._study, task, None, mine, batches, Meter())
             return Result(task, half.state_dict(), steps.loss, steps.count, up, down)
-        ticket = open_session(
-            self._server,
-            self._hosting,
-            task,
-            expectation(self._study, task),
-            run="verify",
-            share=self._study.server.compute,
-            state=weights,
-            seconds=_PATIENCE,
-        )
+        hosted, expect, share = self._hosted, expectation(self._study, task), self._study.server.compute
+        ticket = hosted.open(task, expect, share, weights, _PATIENCE)
         try:
             steps = run_at_device(self._study, task, ticket, mine, batches, Meter())
             record = self._server.wait(ticket, timeout=_PATIENCE)
             if record.failure is not None:
                 raise EngineError(f"the session of client {task.client!r} failed: {record.failure}")
-            trained = self._hosting.collect(ticket.claims.id)
+            trained = hosted.collect(ticket)
         finally:
-            close_session(self._server, self._hosting, ticket)
+            hosted.end(ticket)
         state = join_states(half.state_dict(), trained.state)
         moved = (up + trained.bytes_up, down + trained.bytes_down)
         # Where labels stay on the device, so does the loss.

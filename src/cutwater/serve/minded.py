@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,7 +107,10 @@ class MindedProcess:
         failed, why = 0, "whoever minds it has failed"
         try:
             while not self._closed.is_set() and failed < _TRIES:
-                was_ready, why = self._run()
+                try:
+                    was_ready, why = self._run()
+                except OSError as error:  # no memory, or no descriptor, for another
+                    was_ready, why = False, error.strerror or str(error)
                 if self._closed.is_set():
                     break
                 if was_ready:
@@ -127,13 +131,7 @@ class MindedProcess:
                 self._lock.notify_all()
 
     def _run(self) -> tuple[bool, str]:
-        """One process from start to end: whether it was ready, and how it ended, or why there was none."""
-        try:
-            return self._from_start_to_end()
-        except OSError as error:  # no memory, or no descriptor, for another
-            return False, error.strerror or str(error)
-
-    def _from_start_to_end(self) -> tuple[bool, str]:
+        """One process from start to end: whether it was ready, and how it ended."""
         line, theirs = socket.socketpair()
         with line, theirs:
             with self._lock:
@@ -161,15 +159,12 @@ class MindedProcess:
 
     def _hear(self, line: socket.socket) -> str:
         """All that it says; why it refuses to start, if it does."""
-        try:
-            with line.makefile("rb") as heard:
-                for said in heard:
-                    told = json.loads(said)
-                    if "refused" in told:
-                        return str(told["refused"])
-                    self._note(line, told)
-        except (OSError, ValueError):  # it died in the middle of a line, say
-            pass
+        with suppress(OSError, ValueError), line.makefile("rb") as heard:  # it may die in the middle of one
+            for said in heard:
+                told = json.loads(said)
+                if "refused" in told:
+                    return str(told["refused"])
+                self._note(line, told)
         return ""
 
     def _note(self, line: socket.socket, told: Mapping[str, Any]) -> None:
@@ -191,14 +186,10 @@ class MindedProcess:
 
 def _send(line: socket.socket, data: bytes) -> None:
     """To a process that may be gone, which shows when it is heard."""
-    try:
+    with suppress(OSError):
         line.sendall(data)
-    except OSError:
-        return
 
 
 def _hang_up(line: socket.socket) -> None:
-    try:
+    with suppress(OSError):
         line.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return

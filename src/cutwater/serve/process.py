@@ -1,6 +1,6 @@
 """Sessions hosted by a process of their own: killed in a round, the next one goes on where it stood.
 
-Whoever started it (:mod:`cutwater.serve.remote`) talks to it in lines of JSON over a socket that both have
+Whoever started it (:mod:`cutwater.serve.sessions`) talks to it in lines of JSON over a socket that both have
 had from the start; weights are left in files of a folder that both were given. When the other end is gone, so
 is this process, and the folder.
 """
@@ -10,8 +10,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,48 +30,37 @@ from cutwater.stream.ticket import Claims, TicketKey
 from cutwater.stream.tls import Certificate
 from cutwater.train.session import State, Task
 
-Over = Callable[[str], object]
-"""Is told which session is over."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where sessions are hosted, the same for every process that follows another."""
-
-    folder: Path
-    """Of journals and weights; nobody else can read it."""
-    key: bytes
-    certificate: Certificate
-    host: str = "127.0.0.1"
-    port: int = 0
-
 
 class SessionHost:
-    """The server's halves of all sessions of a run, with journals; a context manager."""
+    """The server's halves of all sessions of a run, with journals; a context manager.
+
+    ``hello`` says where they are hosted, the same for every process that follows another: the folder of
+    journals and weights, which nobody else can read, the port, the key and the certificate. ``over`` is told
+    which session is over.
+    """
 
     def __init__(
         self,
         study: Study,
-        place: Place,
+        hello: Mapping[str, Any],
+        over: Callable[[str], object],
         *,
-        over: Over = lambda session: None,
-        emulate: bool = False,
-        turns: Turns | None = None,
         most_noted: int | None = None,
     ) -> None:
-        self._study, self._folder, self._over = study, place.folder, over
-        self._hosting = Hosting(
-            study.job(), study.profile, study.server.compute, emulate=emulate, turns=turns
-        )
+        self._study, self._folder, self._over = study, Path(hello["folder"]), over
+        compute = study.server.compute
+        turns = Turns(hello["turns"], hello["run"], compute) if hello["turns"] else None
+        self._hosting = Hosting(study.job(), study.profile, compute, emulate=hello["emulate"], turns=turns)
+        name, public, private = hello["certificate"]
         self._server = LastingServer(
             self._hosting,
-            place.folder,
+            self._folder,
             self._make,
             most_noted=most_noted,
-            host=place.host,
-            port=place.port,
-            certificate=place.certificate,
-            key=TicketKey(place.key),
+            host=hello["host"],
+            port=hello["port"],
+            certificate=Certificate(name, public, private.encode()),
+            key=TicketKey(bytes.fromhex(hello["key"])),
         )
         self._weights: tuple[str, State] = ("", {})
         self._collected: dict[str, dict[str, Any]] = {}
@@ -128,15 +116,13 @@ class SessionHost:
             self._collected[session] = {"file": _trained(session), "trained": trained_to_json(trained)}
         return self._collected[session]
 
-    def end(self, session: str, reason: str) -> dict[str, Any] | None:
-        """End a session and forget all of it; None if it is forgotten already."""
-        if not self._server.hosts(session):
-            return None
-        record = self._server.drop(session, reason)
-        self._hosting.forget(session)
-        self._collected.pop(session, None)
-        (self._folder / _trained(session)).unlink(missing_ok=True)
-        return record_to_json(record)
+    def end(self, session: str) -> None:
+        """End a session and forget all of it, if it is not forgotten already."""
+        if self._server.hosts(session):
+            self._server.drop(session)
+            self._hosting.forget(session)
+            self._collected.pop(session, None)
+            (self._folder / _trained(session)).unlink(missing_ok=True)
 
     def _make(self, opening: Mapping[str, Any]) -> Session:
         claims, task = read(Claims, opening["claims"]), Task(**opening["task"])
@@ -167,13 +153,15 @@ def host_for(line: socket.socket, study_of: Callable[[Mapping[str, Any]], Study]
         with lock:
             line.sendall(json.dumps(told).encode() + b"\n")
 
+    def over(session: str) -> None:
+        with suppress(OSError):  # that the other end is gone is no business of the thread that says so
+            say({"over": session})
+
     hello = json.loads(heard.readline())
-    folder = Path(hello["folder"])
     try:
         with ExitStack() as held:
             try:
-                host = _host(hello, study_of, lambda session: _quietly(say, {"over": session}))
-                held.enter_context(host)
+                host = held.enter_context(SessionHost(study_of(hello["study"]), hello, over))
             except CutwaterError as error:
                 say({"refused": str(error)})
                 return
@@ -182,45 +170,13 @@ def host_for(line: socket.socket, study_of: Callable[[Mapping[str, Any]], Study]
                 say(_answer(host, json.loads(request)))
     except OSError:
         pass  # the other end is gone
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _host(
-    hello: Mapping[str, Any], study_of: Callable[[Mapping[str, Any]], Study], over: Over
-) -> SessionHost:
-    study = study_of(hello["study"])
-    turns = Turns(hello["turns"], hello["run"], study.server.compute) if hello["turns"] else None
-    place = _place(hello)
-    return SessionHost(study, place, over=over, emulate=hello["emulate"], turns=turns)
-
-
-def _place(hello: Mapping[str, Any]) -> Place:
-    name, public, private = hello["certificate"]
-    certificate = Certificate(name, public, private.encode())
-    return Place(
-        Path(hello["folder"]), bytes.fromhex(hello["key"]), certificate, hello["host"], hello["port"]
-    )
-
-
-def _quietly(say: Callable[[Mapping[str, Any]], None], told: Mapping[str, Any]) -> None:
-    """Of a thread whose business it is not that the other end is gone."""
-    try:
-        say(told)
-    except OSError:
-        return
+    shutil.rmtree(hello["folder"], ignore_errors=True)
 
 
 def _answer(host: SessionHost, request: Mapping[str, Any]) -> dict[str, Any]:
-    asked: dict[str, Callable[..., Any]] = {
-        "open": host.open,
-        "record": host.record,
-        "records": host.records,
-        "reshare": host.reshare,
-        "collect": host.collect,
-        "end": host.end,
-    }
+    """What is asked for by the name of a method, with its arguments."""
     try:
-        answer = asked[request["ask"]](**request["about"])
+        answer = getattr(host, request["ask"])(**request["about"])
     except CutwaterError as error:
         return {"number": request["number"], "error": str(error)}
     return {"number": request["number"], "answer": answer}

@@ -79,14 +79,9 @@ def _finish_on(device: str) -> Callable[[], None]:
 
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_available():
-        raise EngineError(f"device is {device!r}, but this machine has cpu{_cuda_devices()}")
+        others = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+        raise EngineError(f"device is {device!r}, but this machine has cpu{others}")
     return lambda: torch.cuda.synchronize(place)
-
-
-def _cuda_devices() -> str:
-    import torch
-
-    return "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
 
 
 class ShareScheduler:

@@ -5,7 +5,7 @@ Files are safetensors that nobody but their owner can read.
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,8 @@ from cutwater.train.session import State
 def record_to_json(record: SessionRecord) -> dict[str, Any]:
     """How a session went."""
     failure = record.failure
-    told = {name: getattr(record, name) for name in record.__slots__}
-    return {
-        **told,
-        "session": asdict(record.session),
-        "seconds": dict(record.seconds),
-        "failure": None if failure is None else [failure.status.name, failure.reason],
-        "moves": [asdict(each) for each in record.moves],
-    }
+    told = None if failure is None else [failure.status.name, failure.reason]
+    return {**asdict(replace(record, failure=None)), "failure": told}
 
 
 def record_from_json(told: Mapping[str, Any]) -> SessionRecord:
@@ -53,9 +47,9 @@ def record_from_json(told: Mapping[str, Any]) -> SessionRecord:
 
 def trained_to_json(trained: Trained) -> dict[str, Any]:
     """What a session left, but for its weights."""
-    plain = {name: value for name, value in vars(trained).items() if name != "state"}
-    moves = [asdict(each) for each in trained.moves]
-    return {**plain, "delivery": asdict(trained.delivery), "clock": asdict(trained.clock), "moves": moves}
+    told = asdict(replace(trained, state={}))
+    del told["state"]
+    return told
 
 
 def trained_from_json(told: Mapping[str, Any], state: State) -> Trained:

@@ -8,7 +8,7 @@ import grpc
 
 from cutwater.stream.limits import Limits
 from cutwater.stream.messages import Assembler, Message
-from cutwater.stream.pace import Framed
+from cutwater.stream.pace import Frames
 from cutwater.stream.plain_call import PlainCall
 from cutwater.stream.ticket import Metadata, Ticket
 
@@ -35,10 +35,10 @@ class Connection(Protocol):
     received: int
     """Parts that have arrived at the server, as far as we know."""
 
-    def send(self, packed: Framed, *, asks: bool = False) -> None:
+    def send(self, frames: Frames, *, alone: bool = False) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
 
-        ``asks`` promises that nothing else is sent before the answer was received.
+        ``alone`` promises a single frame, and that nothing else is sent before its answer was received.
         """
 
     def receive(self, assembler: Assembler) -> Message:

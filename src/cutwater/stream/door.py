@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -48,10 +49,20 @@ class Peer(NamedTuple):
 
 
 @dataclass
-class _Stranger:
+class _Socket:
+    """A socket of this process."""
+
     inode: int
-    peer: Peer
+    peer: Peer | None
+    """The other end of a connection to our port; None where it is not, or no longer, ours to look at."""
     since: float
+    guest: bool = False
+    """Whether a session was let in over it: its peer is not asked for again."""
+
+    @property
+    def stranger(self) -> bool:
+        """Whether it may not stay."""
+        return self.peer is not None and not self.guest
 
 
 class Door:
@@ -62,11 +73,8 @@ class Door:
         self._looks = os.path.isdir("/proc/self/fd")
         """Whether the system tells what is to be seen."""
         self._known: set[Peer] = set()
-        self._strangers: dict[int, _Stranger] = {}
-        self._others: dict[int, int] = {}
-        """Descriptors that are not, or no longer, ours to look at, each with its inode."""
-        self._guests: dict[int, tuple[int, Peer]] = {}
-        """Descriptors of those who were let in, with inode and peer: they are asked for once."""
+        self._there: dict[int, _Socket] = {}
+        """By descriptor."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cutwater-door", daemon=True)
         self.shed = 0
@@ -94,56 +102,42 @@ class Door:
         while not self._closed.wait(EVERY):
             self._look()
             now = _resident()
-            if self._strangers and now - memory > self._growth:
-                for fd in list(self._strangers):
-                    self._shut(fd)
+            if now - memory > self._growth:
+                for fd, stranger in self._strangers():
+                    self._shut(fd, stranger)
             memory = now
             self._close_late()
 
     def _look(self) -> None:
         """See which connections there are, and which of them are strangers'."""
         # Whoever is let in while this goes on may not have been seen, and stays.
-        known_before, there, peers = set(self._known), set[int](), set[Peer]()
+        known_before, before, self._there = set(self._known), self._there, {}
         for fd, inode in _sockets():
-            there.add(fd)
-            if self._others.get(fd) == inode:
-                continue
-            guest = self._guests.get(fd)
-            if guest is not None and guest[0] == inode:
-                peers.add(guest[1])
-                continue
-            peer = _peer(fd, inode, self._port)
-            if peer is None:
-                self._others[fd] = inode
-                self._strangers.pop(fd, None)
-                continue
-            peers.add(peer)
-            known = self._strangers.get(fd)
-            if peer in self._known:
-                self._strangers.pop(fd, None)
-                self._guests[fd] = inode, peer
-            elif known is None or known.inode != inode:
-                self._strangers[fd] = _Stranger(inode, peer, time.monotonic())
-        for table in (self._strangers, self._others, self._guests):
-            for fd in table.keys() - there:
-                del table[fd]
-        self._known -= known_before - peers
+            there = before.get(fd)
+            if there is None or there.inode != inode:
+                there = _Socket(inode, _peer(fd, inode, self._port), time.monotonic())
+            elif there.stranger:
+                there.peer = _peer(fd, inode, self._port)
+            there.guest = there.guest or there.peer in self._known
+            self._there[fd] = there
+        self._known -= known_before - {there.peer for there in self._there.values()}
+
+    def _strangers(self) -> list[tuple[int, _Socket]]:
+        return [(fd, there) for fd, there in self._there.items() if there.stranger]
 
     def _close_late(self) -> None:
-        now, seen = time.monotonic(), dict[str, int]()
-        newest_first = sorted(self._strangers.items(), key=lambda item: -item[1].since)
+        now, seen = time.monotonic(), Counter[str]()
+        newest_first = sorted(self._strangers(), key=lambda item: -item[1].since)
         for place, (fd, stranger) in enumerate(newest_first):
+            assert stranger.peer is not None
             address = stranger.peer.address
-            seen[address] = seen.get(address, 0) + 1
+            seen[address] += 1
             late = now - stranger.since > self._seconds
             if late or place >= MOST_STRANGERS or seen[address] > MOST_OF_ONE:
-                self._shut(fd)
+                self._shut(fd, stranger)
 
-    def _shut(self, fd: int) -> None:
-        stranger = self._strangers.pop(fd)
-        if stranger.peer in self._known:
-            return
-        found = _opened(fd, stranger.inode)
+    def _shut(self, fd: int, stranger: _Socket) -> None:
+        found = None if stranger.peer in self._known else _opened(fd, stranger.inode)
         if found is None:
             return
         with found:
@@ -152,7 +146,7 @@ class Door:
             except OSError:  # gone already
                 return
         # Its owner may hold the descriptor a while longer: it is not shut, and counted, again.
-        self._others[fd] = stranger.inode
+        stranger.peer = None
         self.shed += 1
 
 

@@ -19,7 +19,7 @@ from grpc._cython import cygrpc
 from cutwater.stream.call_end import CallEnd, LostError
 from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Assembler, Message
-from cutwater.stream.pace import Framed
+from cutwater.stream.pace import Frames
 from cutwater.stream.ticket import Metadata
 
 _STATUSES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -76,23 +76,22 @@ class FastCall:
         """Operations that were begun and have not ended: while there are none, no event will ever come."""
         self.received = 0
 
-    def send(self, packed: Framed, *, asks: bool = False) -> None:
+    def send(self, frames: Frames, *, alone: bool = False) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why.
 
         Each is made while the one before is on its way, and none further ahead: more of them would only push
-        each other out of the processor's cache. Where nothing is sent before the answer is there, that a
-        single frame is out and that the answer has come is one event, which wakes us up once.
+        each other out of the processor's cache. That a frame which goes alone is out, and that its answer has
+        come, is one event, which wakes us up once.
         """
-        asks = asks and packed.fits(self._frame_bytes)
         with self._driving:
-            for frame in packed.frames(self._frame_bytes):
+            for frame in frames(self._frame_bytes):
                 while self._sending and self._end is None:
                     self._wait()
                 if self._end is not None:
                     return
-                self._sending, self._asked = True, asks
+                self._sending, self._asked = True, alone
                 sent = cygrpc.SendMessageOperation(frame, _PLAIN)
-                self._begin(*((sent, cygrpc.ReceiveMessageOperation(_PLAIN)) if asks else (sent,)))
+                self._begin(*((sent, cygrpc.ReceiveMessageOperation(_PLAIN)) if alone else (sent,)))
 
     def receive(self, assembler: Assembler) -> Message:
         """The next message, when it is there."""

@@ -34,7 +34,7 @@ from safetensors.torch import save as to_bytes
 
 from cutwater.base.errors import FileFormatError
 from cutwater.runs.checkpoint import separate
-from cutwater.stream.step_trainer import Snapshot
+from cutwater.train.kept_side import Written
 
 _HEAD = struct.Struct("<BQQ")
 """Kind, length and checksum of the content."""
@@ -66,21 +66,27 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 class JournalFile:
-    """The file of one session, open for more; private to its owner."""
+    """The file of one session: a new one, or one whose entries are read before it is gone on with.
 
-    def __init__(self, path: Path, opening: bytes, file: int, logged: int) -> None:
-        self.path, self._opening, self._file = path, opening, file
-        self._bind = b""
+    Private to its owner.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._file = path, -1
+        self._opening, self._bind = b"", b""
         self._lock = threading.Lock()
         """A snapshot is written by a thread beside what else is noted."""
-        self.logged = logged
+        self.logged = 0
         """Bytes of entries since the last snapshot."""
+        self._end = 0
+        """Where the last whole entry ends that was read."""
 
     @classmethod
     def begin(cls, path: Path, opening: bytes) -> "JournalFile":
         """A new journal."""
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        made = cls(path, opening, file, 0)
+        made = cls(path)
+        made._opening = opening
+        made._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             made.append(Kind.OPEN, opening)
         except BaseException:
@@ -88,6 +94,51 @@ class JournalFile:
             path.unlink()
             raise
         return made
+
+    def entries(self) -> Iterator[tuple[Kind, bytes]]:
+        """Each with its content; damage is a FileFormatError, a torn last entry is passed over."""
+        with self.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while (found := self._next(file.read(_PREFIX), size)) is not None:
+                kind, length, checksum = found
+                content = file.read(length)
+                if xxhash.xxh3_64_intdigest(content) != checksum:
+                    raise self._damaged("an entry's checksum does not match its bytes")
+                self._end += _PREFIX + length
+                self.logged += _PREFIX + length
+                self._note(kind, content)
+                yield kind, content
+
+    def _next(self, prefix: bytes, size: int) -> tuple[Kind, int, int] | None:
+        if len(prefix) < _PREFIX:
+            return None
+        head = prefix[: _HEAD.size]
+        kind, length, checksum = _HEAD.unpack(head)
+        if _OF_HEAD.unpack_from(prefix, _HEAD.size)[0] != xxhash.xxh32_intdigest(head):
+            raise self._damaged("the head of an entry has another checksum")
+        if self._end + _PREFIX + length > size:
+            return None
+        with suppress(ValueError):
+            return Kind(kind), length, checksum
+        raise self._damaged(f"an entry is of kind {kind}")
+
+    def _note(self, kind: Kind, content: bytes) -> None:
+        if (kind is Kind.OPEN) != (not self._opening):
+            raise self._damaged("it does not begin with what its session is, once")
+        if kind is Kind.OPEN:
+            self._opening = content
+        elif kind is Kind.BIND:
+            self._bind = content
+        if kind in (Kind.OPEN, Kind.SNAPSHOT):
+            self.logged = 0
+
+    def _damaged(self, why: str) -> FileFormatError:
+        return FileFormatError(f"the session's journal is damaged at byte {self._end}: {why}")
+
+    def go_on(self) -> None:
+        """Open it for more, after all entries were read; what was torn is cut off."""
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        os.ftruncate(self._file, self._end)
 
     def append(self, kind: Kind, content: bytes) -> None:
         """Note something; once this returns, it outlives the process."""
@@ -141,74 +192,17 @@ def _write(file: int, kind: Kind, content: bytes) -> int:
     return size
 
 
-class Reader:
-    """The entries of a journal, in order; afterwards it can be gone on with."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._opening, self._bind = b"", b""
-        self._end = self._since = 0
-        """Where the last whole entry ends, and the last snapshot."""
-
-    def entries(self) -> Iterator[tuple[Kind, bytes]]:
-        """Each with its content; damage is a FileFormatError, a torn last entry is passed over."""
-        with self.path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            while (found := self._next(file.read(_PREFIX), size)) is not None:
-                kind, length, checksum = found
-                content = file.read(length)
-                if xxhash.xxh3_64_intdigest(content) != checksum:
-                    raise self._damaged("an entry's checksum does not match its bytes")
-                self._end += _PREFIX + length
-                self._note(kind, content)
-                yield kind, content
-
-    def _next(self, prefix: bytes, size: int) -> tuple[Kind, int, int] | None:
-        if len(prefix) < _PREFIX:
-            return None
-        head = prefix[: _HEAD.size]
-        kind, length, checksum = _HEAD.unpack(head)
-        if _OF_HEAD.unpack_from(prefix, _HEAD.size)[0] != xxhash.xxh32_intdigest(head):
-            raise self._damaged("the head of an entry has another checksum")
-        if self._end + _PREFIX + length > size:
-            return None
-        with suppress(ValueError):
-            return Kind(kind), length, checksum
-        raise self._damaged(f"an entry is of kind {kind}")
-
-    def _note(self, kind: Kind, content: bytes) -> None:
-        if (kind is Kind.OPEN) != (not self._opening):
-            raise self._damaged("it does not begin with what its session is, once")
-        if kind is Kind.OPEN:
-            self._opening = content
-        elif kind is Kind.BIND:
-            self._bind = content
-        if kind in (Kind.OPEN, Kind.SNAPSHOT):
-            self._since = self._end
-
-    def _damaged(self, why: str) -> FileFormatError:
-        return FileFormatError(f"the session's journal is damaged at byte {self._end}: {why}")
-
-    def go_on(self) -> JournalFile:
-        """The journal, open for more, after all entries were read; what was torn is cut off."""
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        os.ftruncate(file, self._end)
-        made = JournalFile(self.path, self._opening, file, self._end - self._since)
-        made._bind = self._bind
-        return made
-
-
-def pack_snapshot(snapshot: Snapshot) -> bytes:
+def pack_written(written: Written) -> bytes:
     """A snapshot as an entry has it: the length of its JSON, that, and the tensors."""
-    plain = to_json(snapshot.plain)
-    return b"".join((_LENGTH.pack(len(plain)), plain, to_bytes(separate(snapshot.tensors))))
+    plain = to_json(written.plain)
+    return b"".join((_LENGTH.pack(len(plain)), plain, to_bytes(separate(written.tensors))))
 
 
-def unpack_snapshot(content: bytes) -> Snapshot:
+def unpack_written(content: bytes) -> Written:
     """What was packed, or a FileFormatError."""
     try:
         (length,) = _LENGTH.unpack_from(content)
         end = _LENGTH.size + length
-        return Snapshot(from_bytes(content[end:]), json.loads(content[_LENGTH.size : end]))
+        return Written(from_bytes(content[end:]), json.loads(content[_LENGTH.size : end]))
     except (struct.error, ValueError, SafetensorError) as error:
         raise FileFormatError(f"the snapshot of a half can't be read ({error})") from error

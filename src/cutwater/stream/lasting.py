@@ -56,7 +56,8 @@ class LastingServer(StreamServer):
         """
         super().__init__(trainer, **options)
         self._folder, self._keeper, self._make, self._most = folder, trainer, make, most_noted
-        self._found: list[HostedSession] = []
+        self.restored: list[HostedSession] = []
+        """Sessions that were there when it started."""
 
     def open(self, opening: Mapping[str, Any]) -> HostedSession:
         """Host a session from now on, which is not hosted yet."""
@@ -67,16 +68,6 @@ class LastingServer(StreamServer):
         record = self._in_loop(self._drop(self._hosted(session), reason))
         self._remove(session)
         return record
-
-    def record_of(self, session: str) -> SessionRecord | None:
-        """The record of a session that has ended, or None."""
-        over = self._hosted(session).over
-        return over.result() if over.done() else None
-
-    @property
-    def restored(self) -> list[HostedSession]:
-        """Sessions that were there when it started."""
-        return list(self._found)
 
     def hosts(self, session: str) -> bool:
         """Whether a session is here."""
@@ -124,7 +115,7 @@ class LastingServer(StreamServer):
                 self._remove(path.stem)
                 continue
             self._service.hosted[hosted.claims.id] = hosted
-            self._found.append(hosted)
+            self.restored.append(hosted)
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
         """No verdicts: whoever is connected will look for the next process, and go on."""

@@ -5,6 +5,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import grpc
@@ -108,18 +110,20 @@ class LeaseHolder:
             self._inbox.begin_anew()
             self._said = [self._inbox.tell()]
         metadata = opening(self._ticket, self._client, self._nonce, self.openings, 0)
-        talk = _Talk(self)
+        talk = _Talk()
+        hush = partial(self._hush, talk)
         with channel_to(self._ticket, self._limits) as channel:
-            call = channel.stream_stream(LEASE)(talk, metadata=metadata)
+            # gRPC takes the frames in a thread of its own.
+            call = channel.stream_stream(LEASE)(iter(partial(self._next, talk), None), metadata=metadata)
             self._call = call
-            if self._closed.is_set() or not call.add_callback(talk.close):
-                talk.close()
+            if self._closed.is_set() or not call.add_callback(hush):
+                hush()
             watch = _Watch(call.cancel, self._limits, self._clock)
             try:
                 return self._read(call, talk, watch)
             finally:
                 watch.close()
-                talk.close()
+                hush()
                 call.cancel()
 
     def _read(self, call: "grpc.Call", talk: "_Talk", watch: "_Watch") -> bool:
@@ -176,30 +180,23 @@ class LeaseHolder:
                 self._turn.wait(left)
         return None
 
+    def _hush(self, talk: "_Talk") -> None:
+        """There is nobody to take frames of this connection."""
+        talk.closed = True
+        self._wake()
+
     def _wake(self) -> None:
         with self._turn:
             self._turn.notify_all()
 
 
+@dataclass(slots=True)
 class _Talk:
-    """What gRPC takes the frames of one connection from, in a thread of its own."""
+    """What is said over one connection."""
 
-    def __init__(self, holder: LeaseHolder) -> None:
-        self._holder, self.closed, self.opened = holder, False, False
-
-    def close(self) -> None:
-        """There is nobody to take any."""
-        self.closed = True
-        self._holder._wake()
-
-    def __iter__(self) -> "_Talk":
-        return self
-
-    def __next__(self) -> bytes:
-        frame = self._holder._next(self)
-        if frame is None:
-            raise StopIteration
-        return frame
+    opened: bool = False
+    """Whether the server has said how far letters have come."""
+    closed: bool = False
 
 
 class _Watch:

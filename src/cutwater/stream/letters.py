@@ -121,11 +121,6 @@ class Inbox:
         self._told = 0
         self._headed = False
 
-    @property
-    def place(self) -> Place:
-        """How far letters have come."""
-        return Place(self._number, len(self._body))
-
     def begin_anew(self) -> None:
         """Another connection: a head comes first."""
         self._headed = False

@@ -24,25 +24,20 @@ class Office:
         has_port = re.search(r"(^[^:]*|\]):[0-9]+$", self._advertise)
         return self._advertise if has_port else f"{self._advertise}:{self.port}"
 
-    def session(self, *, open_seconds: float, session_seconds: float, **what: Any) -> Claims:
-        """What the ticket of a session claims; both times count from now."""
+    def issue(self, *, open_seconds: float, session_seconds: float, **claimed: Any) -> Ticket:
+        """A ticket under a name of its own, for this server; both times count from now."""
         if not 0 < open_seconds <= session_seconds < math.inf:
             raise EngineError(
                 f"open_seconds is {open_seconds} and session_seconds {session_seconds}, but the first must "
                 f"be above 0, not above the second, and both finite"
             )
-        return self.claims(open_seconds=open_seconds, session_seconds=session_seconds, **what)
-
-    def claims(self, **what: Any) -> Claims:
-        """Claims under a name of their own, for this server."""
-        return Claims(
+        claims = Claims(
             id=secrets.token_hex(16),
             address=self.address,
             server_name=self._certificate.name,
             fingerprint=self._certificate.fingerprint,
-            **what,
+            open_seconds=open_seconds,
+            session_seconds=session_seconds,
+            **claimed,
         )
-
-    def ticket(self, claims: Claims) -> Ticket:
-        """The ticket for these claims."""
         return self._key.issue(claims, self._certificate.certificate)

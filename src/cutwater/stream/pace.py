@@ -7,7 +7,7 @@ to it is read no faster, and HTTP/2's flow control then holds it back.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from cutwater.stream.frames import MAX_FRAME, MAX_PART
 
@@ -61,29 +61,8 @@ class Reading:
         return self._free
 
 
-class Framed(Protocol):
-    """What can be sent: a packed message."""
-
-    def fits(self, frame_bytes: int) -> bool:
-        """Whether it is one frame."""
-
-    def frames(self, frame_bytes: int) -> Iterator[bytes]:
-        """Its frames, made one by one as they are sent."""
-
-
-class Paced(NamedTuple):
-    """A message that is sent no faster than its session may."""
-
-    packed: Framed
-    pace: "Pace"
-
-    def fits(self, frame_bytes: int) -> bool:
-        """Whether it is one frame, of the smaller ones."""
-        return self.packed.fits(self.pace.most(frame_bytes))
-
-    def frames(self, frame_bytes: int) -> Iterator[bytes]:
-        """The frames, smaller ones, each in its time."""
-        return self.pace.spread(self.packed, frame_bytes)
+Frames = Callable[[int], Iterator[bytes]]
+"""Makes the frames of a message, with so many bytes of payload in each, one by one as they are sent."""
 
 
 class Pace:
@@ -97,14 +76,10 @@ class Pace:
     ) -> None:
         self._line, self._clock, self._sleep = Sending(rate), clock, sleep
 
-    def most(self, frame_bytes: int) -> int:
-        """Bytes of payload that a frame of a paced session carries."""
-        return min(frame_bytes, self._line.size)
-
-    def spread(self, packed: Framed, frame_bytes: int) -> Iterator[bytes]:
-        """A message's frames, each when it has had its time on the line."""
+    def spread(self, frames: Frames, frame_bytes: int) -> Iterator[bytes]:
+        """A message's frames, smaller ones, each when it has had its time on the line."""
         self._line.begin(self._clock())
-        for frame in packed.frames(self.most(frame_bytes)):
+        for frame in frames(min(frame_bytes, self._line.size)):
             left = self._line.passed(len(frame)) - self._clock()
             if left > 0:
                 self._sleep(left)

@@ -11,7 +11,7 @@ import grpc
 from cutwater.stream.call_end import CallEnd
 from cutwater.stream.limits import METHOD, Limits
 from cutwater.stream.messages import Assembler, Message
-from cutwater.stream.pace import Framed
+from cutwater.stream.pace import Frames
 from cutwater.stream.ticket import Metadata
 
 
@@ -21,14 +21,15 @@ class PlainCall:
     def __init__(self, channel: grpc.Channel, limits: Limits, metadata: Metadata, seconds: float) -> None:
         self._channel, self._frame_bytes = channel, limits.frame_bytes
         self._outbox = _Outbox()
-        self._call = channel.stream_stream(METHOD)(self._outbox, metadata=metadata, timeout=seconds)
+        frames = iter(self._outbox.take, None)
+        self._call = channel.stream_stream(METHOD)(frames, metadata=metadata, timeout=seconds)
         if not self._call.add_callback(self._outbox.close):
             self._outbox.close()
         self.received = 0
 
-    def send(self, packed: Framed, *, asks: bool = False) -> None:
+    def send(self, frames: Frames, *, alone: bool = False) -> None:
         """Hand the frames over as gRPC takes them; if it no longer does, :meth:`receive` knows why."""
-        for frame in packed.frames(self._frame_bytes):
+        for frame in frames(self._frame_bytes):
             if not self._outbox.put(frame):
                 return
 
@@ -80,14 +81,10 @@ class _Outbox:
             self._closed = True
             self._turn.notify_all()
 
-    def __iter__(self) -> "_Outbox":
-        return self
-
-    def __next__(self) -> bytes:
+    def take(self) -> bytes | None:
+        """The frame that is next, when it is there; None if there is none any more."""
         with self._turn:
             self._turn.wait_for(lambda: self._frame is not None or self._closed)
             frame, self._frame = self._frame, None
-            if frame is None or self._closed:
-                raise StopIteration
             self._turn.notify_all()
-            return frame
+            return None if self._closed else frame

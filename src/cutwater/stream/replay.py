@@ -16,11 +16,12 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.stream.exactly_once import HostedSession
-from cutwater.stream.journal import Kind, Reader, unpack_snapshot
+from cutwater.stream.journal import JournalFile, Kind, unpack_written
 from cutwater.stream.messages import Assembler
 from cutwater.stream.noting import SESSION, Account, Notes
 from cutwater.stream.refusal import RefusedError, Status
-from cutwater.stream.step_trainer import Keeper, Snapshot
+from cutwater.stream.step_trainer import Keeper
+from cutwater.train.kept_side import Written
 
 log = logging.getLogger(__name__)
 _TRIES = 2
@@ -34,22 +35,19 @@ async def restore(path: Path, host: Host, keeper: Keeper, *, most: int | None = 
     """The session of a journal, as far as it had come; refused from now on if it can't be restored."""
     tries = path.with_suffix(".tries")
     died = tries.stat().st_size if tries.exists() else 0
-    reader, opening = Reader(path), None
-    entries = reader.entries()
-    for kind, content in entries:
-        assert kind is Kind.OPEN, "what the reader sees to"
-        opening = json.loads(content)
-        break
-    if opening is None:
+    file = JournalFile(path)
+    entries = file.entries()
+    first = next(entries, None)
+    if first is None:
         raise FileFormatError(f"{path} does not say what its session is")
-    hosted = host(opening)
+    hosted = host(json.loads(first[1]))  # the file sees to it that this is what it says
     _note_try(tries)
     if died >= _TRIES:
         reason = f"the server's process died {died} times when it went on from its journal"
         hosted.fail(RefusedError(Status.INTERNAL, f"the session can't go on: {reason}"))
     else:
         # In a task of its own, which ends with the session if that does meanwhile, by its deadline say.
-        replaying = asyncio.create_task(_replay(reader, entries, hosted, keeper, most))
+        replaying = asyncio.create_task(_replay(file, entries, hosted, keeper, most))
         await asyncio.wait({replaying})
         _judge(hosted, replaying)
     if hosted.failure is not None or hosted.finished:
@@ -60,14 +58,22 @@ async def restore(path: Path, host: Host, keeper: Keeper, *, most: int | None = 
 
 
 async def _replay(
-    reader: Reader, entries: Iterator[Entry], hosted: HostedSession, keeper: Keeper, most: int | None
+    file: JournalFile, entries: Iterator[Entry], hosted: HostedSession, keeper: Keeper, most: int | None
 ) -> None:
-    replayed = _Replay(hosted, keeper)
+    """Have a session see again what its journal tells."""
+    # What lies in the journal's memory is not written to, as what lies in gRPC's is not.
+    assembler = Assembler(hosted.expect.at_server, borrow=True)
     for kind, content in entries:
-        await replayed.take(kind, content)
+        if kind is Kind.PART:
+            await _part(hosted, assembler, content)
+        elif kind is Kind.SNAPSHOT:
+            await _resume(hosted, keeper, unpack_written(content))
+        else:
+            _plain(hosted, kind, json.loads(content))
     hosted.do_the_rest()
     between = hosted.window.complete
-    hosted.notes = Notes(reader.go_on(), hosted.session, hosted.expect, keeper, between=between, most=most)
+    file.go_on()
+    hosted.notes = Notes(file, hosted.session, hosted.expect, keeper, between=between, most=most)
 
 
 def _judge(hosted: HostedSession, replaying: "asyncio.Task[None]") -> None:
@@ -86,43 +92,28 @@ def _note_try(path: Path) -> None:
     os.close(file)
 
 
-class _Replay:
-    """Has a session see again what its journal tells."""
+async def _part(hosted: HostedSession, assembler: Assembler, content: bytes) -> None:
+    if hosted.failure is not None:
+        return
+    assembler.expect(hosted.window.rows)
+    message = assembler.feed(content)
+    if message is None:
+        raise FileFormatError("a part in its journal is not whole")
+    await hosted.take_again(message)
 
-    def __init__(self, hosted: HostedSession, keeper: Keeper) -> None:
-        self._hosted, self._keeper = hosted, keeper
-        # What lies in the journal's memory is not written to, as what lies in gRPC's is not.
-        self._assembler = Assembler(hosted.expect.at_server, borrow=True)
 
-    async def take(self, kind: Kind, content: bytes) -> None:
-        """An entry."""
-        if kind is Kind.PART:
-            await self._part(content)
-        elif kind is Kind.SNAPSHOT:
-            await self._resume(unpack_snapshot(content))
-        else:
-            self._plain(kind, json.loads(content))
+async def _resume(hosted: HostedSession, keeper: Keeper, snapshot: Written) -> None:
+    about = dict(snapshot.plain[SESSION])
+    number = about.pop("number")
+    hosted.resume(number, Account(**about))
+    await keeper.restore(hosted.session, snapshot)
 
-    async def _part(self, content: bytes) -> None:
-        if self._hosted.failure is not None:
-            return
-        self._assembler.expect(self._hosted.window.rows)
-        message = self._assembler.feed(content)
-        if message is None:
-            raise FileFormatError("a part in its journal is not whole")
-        await self._hosted.take_again(message)
 
-    async def _resume(self, snapshot: Snapshot) -> None:
-        about = dict(snapshot.plain[SESSION])
-        number = about.pop("number")
-        self._hosted.resume(number, Account(**about))
-        await self._keeper.restore(self._hosted.session, snapshot)
-
-    def _plain(self, kind: Kind, told: Mapping[str, Any]) -> None:
-        if kind is Kind.BIND:
-            self._hosted.bind(bytes.fromhex(told["nonce"]), told["attempt"], told["opened"])
-        elif kind is Kind.FINISH:
-            self._hosted.finish(told["parts"], told["norm"])
-            self._hosted.seconds["session"] = told["seconds"]
-        elif kind is Kind.FAILED:
-            self._hosted.fail(RefusedError(Status[told["status"]], told["reason"]))
+def _plain(hosted: HostedSession, kind: Kind, told: Mapping[str, Any]) -> None:
+    if kind is Kind.BIND:
+        hosted.bind(bytes.fromhex(told["nonce"]), told["attempt"], told["opened"])
+    elif kind is Kind.FINISH:
+        hosted.finish(told["parts"], told["norm"])
+        hosted.seconds["session"] = told["seconds"]
+    elif kind is Kind.FAILED:
+        hosted.fail(RefusedError(Status[told["status"]], told["reason"]))

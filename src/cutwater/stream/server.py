@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -41,8 +42,8 @@ class StreamServer:
     """Hosts the server's half of sessions; a context manager, called from any thread but its own.
 
     ``issue`` a ticket, hand it to its client, ``wait`` for the session, ``revoke`` the ticket when its round
-    is over: until then the session's record is kept, afterwards nothing is. Without a trainer it has leases
-    only.
+    is over: until then the session's record is kept, afterwards nothing is. Without a trainer it has leases,
+    and sessions that bring their own.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class StreamServer:
         self.events: Events = SimpleQueue()
         """What happens to leases."""
         self.certificate = certificate or Certificate.self_signed()
-        self._service = Service(trainer, key or TicketKey(), self.limits, clock)
+        self._trainer, self._service = trainer, Service(key or TicketKey(), self.limits, clock)
         self._office = Office(self._service.key, self.certificate, advertise or host, port)
         self._host = host
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,41 +90,30 @@ class StreamServer:
     def issue(
         self,
         *,
-        run: str,
-        round: int,
-        client: str,
-        cut: int,
         expect: Expectation,
         open_seconds: float = 60.0,
         session_seconds: float = 600.0,
-        second_cut: int = 0,
-        rate_up: float = 0.0,
         rate_down: float = 0.0,
+        trainer: StepTrainer | None = None,
+        **claimed: Any,
     ) -> Ticket:
         """A ticket for one session of one client; both times count from now.
 
-        The rates are what it may send and is sent, in bits per second; 0 is as fast as its link is.
+        Claimed are its run, round, client and cut, and what else :class:`~cutwater.stream.ticket.Claims` has.
+        It is sent ``rate_down`` bits per second at most; 0 is as fast as its link is. Its half may have a
+        ``trainer`` that is not the server's own.
         """
-        claims = self._office.session(
-            run=run,
-            round=round,
-            client=client,
-            cut=cut,
-            open_seconds=open_seconds,
-            session_seconds=session_seconds,
-            second_cut=second_cut,
-            rate_up=rate_up,
-        )
-        self._do(lambda: self._host_session(claims, expect, rate_down))
-        return self._office.ticket(claims)
+        ticket = self._office.issue(open_seconds=open_seconds, session_seconds=session_seconds, **claimed)
+        self._do(lambda: self._host_session(ticket.claims, expect, rate_down, trainer or self._trainer))
+        return ticket
 
     def lease(self, *, run: str, client: str, most: int, open_seconds: float) -> Ticket:
         """A ticket for one lease of one client, which writes letters of so many bytes at most."""
-        claims = self._office.claims(
+        ticket = self._office.issue(
             run=run, round=0, client=client, cut=0, open_seconds=open_seconds, session_seconds=_LONG
         )
-        self._do(lambda: self._host_lease(claims, most))
-        return self._office.ticket(claims)
+        self._do(lambda: self._host_lease(ticket.claims, most))
+        return ticket
 
     def post(self, lease: Ticket, body: bytes) -> int:
         """Write a letter to the holder of a lease; its number. It is kept until it has arrived."""
@@ -141,13 +131,16 @@ class StreamServer:
         """The record of a session that has ended, when it has; TimeoutError if it has not by then."""
         return self._hosted(ticket.claims.id).over.result(timeout)
 
-    def is_over(self, ticket: Ticket) -> bool:
-        """Whether a session has ended, one way or another."""
-        return self._hosted(ticket.claims.id).over.done()
+    def record_of(self, session: str) -> SessionRecord | None:
+        """The record of a session that has ended, one way or another; None if it goes on."""
+        over = self._hosted(session).over
+        return over.result() if over.done() else None
 
     def propose(self, session: str, move: Move) -> None:
         """Have the cut of a session moved after the mini-batch that it is at; one that is over stays."""
-        self._do(lambda: self._propose(session, move))
+        hosted = self._service.hosted.get(session)
+        if hosted is not None:
+            self._do(partial(hosted.propose, move))
 
     def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
         """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""
@@ -185,10 +178,12 @@ class StreamServer:
         assert threading.current_thread() is not self._thread, "this would wait for itself"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def _host_session(self, claims: Claims, expect: Expectation, rate_down: float) -> None:
+    def _host_session(
+        self, claims: Claims, expect: Expectation, rate_down: float, trainer: StepTrainer | None
+    ) -> None:
+        assert trainer is not None, "without halves there are no tickets for sessions"
         service = self._service
-        assert service.trainer is not None, "a server without halves issues no tickets for sessions"
-        service.hosted[claims.id] = HostedSession(claims, expect, service.trainer, service.clock, rate_down)
+        service.hosted[claims.id] = HostedSession(claims, expect, trainer, service.clock, rate_down)
 
     def _host_lease(self, claims: Claims, most: int) -> None:
         self._service.leases[claims.id] = HostedLease(
@@ -205,11 +200,6 @@ class StreamServer:
         if found is None:
             raise EngineError(f"lease {lease.claims.id} is not one of this server's, or is over")
         return found
-
-    def _propose(self, session: str, move: Move) -> None:
-        hosted = self._service.hosted.get(session)
-        if hosted is not None:
-            hosted.propose(move)
 
     async def _drop(self, hosted: HostedSession, reason: str) -> SessionRecord:
         hosted.fail(RefusedError(Status.ABORTED, reason))

@@ -14,7 +14,6 @@ from cutwater.stream.exactly_once import HostedSession
 from cutwater.stream.lease import HostedLease
 from cutwater.stream.limits import LEASE, METHOD, VERDICT, Limits
 from cutwater.stream.refusal import RefusedError, denied
-from cutwater.stream.step_trainer import StepTrainer
 from cutwater.stream.ticket import TicketKey
 
 log = logging.getLogger(__name__)
@@ -25,10 +24,8 @@ Guest = TypeVar("Guest", HostedSession, HostedLease)
 class Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Lets connections in by their tickets and talks with them; lives in one event loop."""
 
-    def __init__(
-        self, trainer: StepTrainer | None, key: TicketKey, limits: Limits, clock: Callable[[], float]
-    ) -> None:
-        self.trainer, self.key, self.limits, self.clock = trainer, key, limits, clock
+    def __init__(self, key: TicketKey, limits: Limits, clock: Callable[[], float]) -> None:
+        self.key, self.limits, self.clock = key, limits, clock
         self.hosted: dict[str, HostedSession] = {}
         self.let_in: Callable[[str], None] = lambda peer: None
         """Is told of connections that showed a ticket."""

@@ -4,6 +4,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from cutwater.base.errors import EngineError
@@ -14,7 +15,7 @@ from cutwater.stream.frames import FrameKind
 from cutwater.stream.limits import Limits
 from cutwater.stream.lookout import Lookout
 from cutwater.stream.messages import Assembler, Gates, Message, Packed, bare
-from cutwater.stream.pace import Pace, Paced
+from cutwater.stream.pace import Pace
 from cutwater.stream.refusal import RefusedError, Status, invalid
 from cutwater.stream.ticket import Ticket, opening
 
@@ -32,7 +33,8 @@ class SessionConnections:
         self, ticket: Ticket, expect: Expectation, client: str, limits: Limits, *, threads: bool = False
     ) -> None:
         self._ticket, self._client, self._limits, self._threads = ticket, client, limits, threads
-        self._nonce, self._attempt = secrets.token_bytes(16), 0
+        self._nonce, self.openings = secrets.token_bytes(16), 0
+        """Connections it took so far."""
         self._assembler = Assembler(expect.at_client)
         self._pace = Pace(ticket.claims.rate_up) if ticket.claims.rate_up else None
         self.connection: Connection | None = None
@@ -44,11 +46,6 @@ class SessionConnections:
         """Seconds of a message without content and its answer, over the first connection."""
         self.sent = self.have = 0
         """Parts that were handed over for sending, and replies that have come."""
-
-    @property
-    def openings(self) -> int:
-        """Connections it took so far."""
-        return self._attempt
 
     def expect(self, gates: Gates) -> None:
         """What the server may send from now on; nothing of it is on its way."""
@@ -69,8 +66,8 @@ class SessionConnections:
         if left <= 0:
             reason = f"the session's {self._ticket.claims.session_seconds:g} s are over"
             raise RefusedError(Status.DEADLINE_EXCEEDED, reason)
-        self._attempt += 1
-        metadata = opening(self._ticket, self._client, self._nonce, self._attempt, self.have)
+        self.openings += 1
+        metadata = opening(self._ticket, self._client, self._nonce, self.openings, self.have)
         connection = connect(self._ticket, self._limits, metadata, left, threads=self._threads)
         self.connection = connection
         if self.closed.is_set():  # meanwhile, by another thread
@@ -96,15 +93,18 @@ class SessionConnections:
 
     def _ping(self, connection: Connection) -> float:
         began = time.monotonic()
-        connection.send(_PING)
+        connection.send(_PING.frames)
         answer = connection.receive(self._assembler)
         if answer.kind is not FrameKind.PONG:
             raise invalid(f"a PONG was due, but a {answer.kind.name} came")
         return time.monotonic() - began
 
     def send(self, connection: Connection, packed: Packed, *, asks: bool = False) -> None:
-        """Send a message, as fast as the session may."""
-        connection.send(packed if self._pace is None else Paced(packed, self._pace), asks=asks)
+        """Send a message, as fast as the session may; where it ``asks``, none before its answer is there."""
+        if self._pace is not None:
+            connection.send(partial(self._pace.spread, packed.frames))
+        else:
+            connection.send(packed.frames, alone=asks and packed.fits(self._limits.frame_bytes))
 
     def receive(self, connection: Connection, rows: int) -> Message:
         """The next message over a connection: the reply to a part of so many samples, say."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from cutwater.federate.measured import Moved
 from cutwater.stream.refusal import RefusedError
+from cutwater.train.kept_side import Written
 from cutwater.train.step import Part, Tensors
 from cutwater.train.three_parts import Back
 
@@ -122,23 +123,14 @@ class StepTrainer(Protocol):
         """The session is over, one way or another; called once, after its last part has returned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The server's half of a session before a mini-batch: all that the next parts depend on."""
-
-    tensors: Mapping[str, Tensor]
-    plain: Mapping[str, Any]
-    """The rest, as JSON."""
-
-
 class Keeper(Protocol):
     """Whose halves can be written down and put back; called in the server's event loop."""
 
-    async def snapshot(self, session: SessionInfo) -> Snapshot | None:
+    async def snapshot(self, session: SessionInfo) -> Written | None:
         """The half as it is, with nothing left to do; its tensors hold until the next part is handed in.
 
         None if it can't be written down.
         """
 
-    async def restore(self, session: SessionInfo, snapshot: Snapshot) -> None:
+    async def restore(self, session: SessionInfo, snapshot: Written) -> None:
         """Have the session's half, which has seen no part yet, as it was."""

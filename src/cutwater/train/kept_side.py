@@ -7,7 +7,7 @@ plain attributes is not seen.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,16 @@ PLAIN = (bool, int, float, str, type(None))
 """What an optimizer may keep besides tensors."""
 
 
-def write_side(side: Side) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors by name, which are the side's own, and the rest as JSON; None if its optimizer keeps more."""
+class Written(NamedTuple):
+    """What was written down of a side, of some of its layers, or of a session with it."""
+
+    tensors: Mapping[str, Tensor]
+    plain: Mapping[str, Any]
+    """The rest, as JSON."""
+
+
+def write_side(side: Side) -> Written | None:
+    """A side, with its own tensors by name; None if its optimizer keeps more than can be written."""
     learning = {name: one for name, one in side.half.named_parameters() if one.requires_grad}
     tensors = {_HALF + name: one for name, one in (*learning.items(), *side.half.named_buffers())}
     tensors |= {_GRADIENT + name: one.grad for name, one in learning.items() if one.grad is not None}
@@ -30,7 +38,7 @@ def write_side(side: Side) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     if kept is None:
         return None
     plain = {"optimizer": kept, "step": side.step_of_rates, "least": _least(side)}
-    return {name: one.detach() for name, one in tensors.items()}, plain
+    return Written({name: one.detach() for name, one in tensors.items()}, plain)
 
 
 def read_side(side: Side, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:

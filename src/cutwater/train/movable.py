@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 from cutwater.base.errors import RunError
 from cutwater.codec.registry import lossy_among
 from cutwater.train.expected import Kind
-from cutwater.train.kept_side import PLAIN, owner_of, state_name, weight_name
-from cutwater.train.moving import Layers
+from cutwater.train.kept_side import PLAIN, Written, owner_of, state_name, weight_name
 from cutwater.train.session import Job, Task
 from cutwater.train.step import MakeOptimizer
 
@@ -85,7 +84,7 @@ class Crossing:
             )
         return cls(weights, state, most)
 
-    def check(self, came: Layers) -> None:
+    def check(self, came: Written) -> None:
         """Refuse what is not all of these layers, or more."""
         for name, kind in self.weights.items():
             if name not in came.tensors:

@@ -7,21 +7,13 @@ they are. So the bits of a session do not depend on where it is cut, nor on when
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from cutwater.base.errors import RunError
-from cutwater.train.kept_side import owner_of, read_side, write_side
+from cutwater.train.kept_side import Written, owner_of, read_side, write_side
 from cutwater.train.step import ServerStages, Side
-
-
-class Layers(NamedTuple):
-    """What one side knows of some layers."""
-
-    tensors: Mapping[str, Tensor]
-    plain: Mapping[str, Any]
-    """The rest, as JSON."""
 
 
 @runtime_checkable
@@ -31,7 +23,7 @@ class MovingStages(ServerStages, Protocol):
     def due(self) -> int:
         """The cut that the session is to have from the next mini-batch on; 0 if it stays where it is."""
 
-    def move(self, cut: int, given: Layers | None) -> Layers | None:
+    def move(self, cut: int, given: Written | None) -> Written | None:
         """Give the server the layers that are its own from now on, or take those that are the client's."""
 
 
@@ -45,13 +37,13 @@ def _named(half: nn.Module) -> dict[str, Tensor]:
     return {**dict(half.named_parameters()), **dict(half.named_buffers())}
 
 
-def give(side: Side, names: Collection[str]) -> Layers:
+def give(side: Side, names: Collection[str]) -> Written:
     """What a side knows of the layers with these tensors, for the other side; the tensors are its own."""
     tensors, plain = _written(side)
-    return Layers({n: one for n, one in tensors.items() if owner_of(n) in names}, _of(plain, names))
+    return Written({n: one for n, one in tensors.items() if owner_of(n) in names}, _of(plain, names))
 
 
-def go_on(new: Side, old: Side, came: Layers | None) -> None:
+def go_on(new: Side, old: Side, came: Written | None) -> None:
     """Have a side, just made for another cut, where the one before it was; ``came`` are layers it gained."""
     tensors, plain = _written(old)
     if came is not None:
@@ -60,7 +52,7 @@ def go_on(new: Side, old: Side, came: Layers | None) -> None:
     read_side(new, {n: one for n, one in tensors.items() if owner_of(n) in held}, _of(plain, held))
 
 
-def _written(side: Side) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _written(side: Side) -> Written:
     written = write_side(side)
     if written is None:
         raise RunError("the optimizer keeps more than tensors and numbers, so that its layers can't move")
