@@ -266,7 +266,7 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
     weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 33).reshape(ROWS, 3)
     arguments = (90.0, weight, scaled, scaled, 3, np.array(NOT_SEEN), np.empty(3))
-    wanted = kernel._need(*arguments)
+    wanted = kernel.need.py_func(*arguments)
     assert 0 < wanted < np.inf
     assert nowhere["need"](*arguments) == wanted
     assert kernel.need(*arguments) == wanted

@@ -21,7 +21,8 @@ _MASK = -_BITS
 """Of each byte, all ones for a bit that is set."""
 
 
-def _count(bits: Words) -> int:
+@compiled
+def count(bits: Words) -> int:
     """How many patterns are not zero."""
     found = 0
     for i in range(bits.shape[0]):
@@ -29,7 +30,8 @@ def _count(bits: Words) -> int:
     return found
 
 
-def _compress(bits: Words, kept: Words, bitmap: Bytes) -> None:
+@compiled
+def compress(bits: Words, kept: Words, bitmap: Bytes) -> None:
     """The patterns that are not zero, in order, and a bitmap of where they are."""
     size = bits.shape[0]
     place: Any = 0
@@ -45,7 +47,8 @@ def _compress(bits: Words, kept: Words, bitmap: Bytes) -> None:
         bitmap[byte] = mask
 
 
-def _ones(bitmap: Bytes, size: int) -> int:
+@compiled
+def ones(bitmap: Bytes, size: int) -> int:
     """How many of the first ``size`` bits are set; -1 where one of the others is."""
     found = 0
     for i in range(bitmap.shape[0]):
@@ -57,7 +60,8 @@ def _ones(bitmap: Bytes, size: int) -> int:
     return found
 
 
-def _expand(kept: Words, bitmap: Bytes, bits: Words) -> None:
+@compiled
+def expand(kept: Words, bitmap: Bytes, bits: Words) -> None:
     """Each pattern at its place, zeros elsewhere; the bitmap has as many bits as there are patterns."""
     size, place, last = bits.shape[0], 0, kept.shape[0] - 1
     if last < 0:
@@ -72,11 +76,8 @@ def _expand(kept: Words, bitmap: Bytes, bits: Words) -> None:
         place += _BEFORE[value, 8]
 
 
-ones: Any = compiled(_ones)
-expand: Any = compiled(_expand)
-
-
-def _threshold(bits: Words, count: int, bins: Words) -> int:
+@compiled
+def threshold(bits: Words, count: int, bins: Words) -> int:
     """The magnitude, as a pattern, of the element at place ``count`` from the largest on.
 
     Found digit by digit: the first eleven bits of all, then ten of those that agree with it, and ten more.
@@ -99,10 +100,8 @@ def _threshold(bits: Words, count: int, bins: Words) -> int:
     return int(found)
 
 
-threshold: Any = compiled(_threshold)
-
-
-def _largest(bits: Words, kept: Words, places: Words) -> bool:
+@compiled
+def largest(bits: Words, kept: Words, places: Words) -> bool:
     """The largest of each sample, in order of place, and their places; of equal ones the first.
 
     Returns whether no element is NaN.
@@ -131,7 +130,8 @@ def _largest(bits: Words, kept: Words, places: Words) -> bool:
     return True
 
 
-def _pack_bitmap(places: Words, packed: Bytes) -> None:
+@compiled
+def pack_bitmap(places: Words, packed: Bytes) -> None:
     """The places of each sample as a bitmap."""
     packed[:] = 0
     for sample in range(places.shape[0]):
@@ -140,7 +140,8 @@ def _pack_bitmap(places: Words, packed: Bytes) -> None:
             packed[sample, place >> 3] |= np.uint8(1 << (place & 7))
 
 
-def _pack_indices(places: Words, width: int, packed: Bytes) -> None:
+@compiled
+def pack_indices(places: Words, width: int, packed: Bytes) -> None:
     """The places of each sample as whole numbers of ``width`` bits, the lowest first."""
     for sample in range(places.shape[0]):
         held, fill, at = np.int64(0), 0, 0
@@ -154,7 +155,8 @@ def _pack_indices(places: Words, width: int, packed: Bytes) -> None:
             packed[sample, at] = held
 
 
-def _place_by_bitmap(kept: Words, packed: Bytes, bits: Words) -> bool:
+@compiled
+def place_by_bitmap(kept: Words, packed: Bytes, bits: Words) -> bool:
     """Each pattern at its place, zeros elsewhere; whether each bitmap is one of so many places."""
     for sample in range(kept.shape[0]):
         if ones(packed[sample], bits.shape[1]) != kept.shape[1]:
@@ -163,7 +165,8 @@ def _place_by_bitmap(kept: Words, packed: Bytes, bits: Words) -> bool:
     return True
 
 
-def _place_by_indices(kept: Words, packed: Bytes, width: int, bits: Words) -> bool:
+@compiled
+def place_by_indices(kept: Words, packed: Bytes, width: int, bits: Words) -> bool:
     """The same by indices; whether each list of them goes up and stays within a sample."""
     bits[:] = 0
     for sample in range(kept.shape[0]):
@@ -181,12 +184,3 @@ def _place_by_indices(kept: Words, packed: Bytes, width: int, bits: Words) -> bo
         if held:
             return False
     return True
-
-
-count: Any = compiled(_count)
-compress: Any = compiled(_compress)
-largest: Any = compiled(_largest)
-pack_bitmap: Any = compiled(_pack_bitmap)
-pack_indices: Any = compiled(_pack_indices)
-place_by_bitmap: Any = compiled(_place_by_bitmap)
-place_by_indices: Any = compiled(_place_by_indices)

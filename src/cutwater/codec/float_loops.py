@@ -22,7 +22,8 @@ _SMALLEST_NORMAL = 0x38800000
 _REBIAS = (127 - 15) << 23
 
 
-def _to_bf16(bits: Bits, halves: Halves) -> None:
+@compiled
+def to_bf16(bits: Bits, halves: Halves) -> None:
     """Round to nearest, ties to even; a NaN keeps its sign and the upper bits of its payload."""
     for i in range(bits.shape[0]):
         word = np.int64(bits[i])
@@ -32,13 +33,15 @@ def _to_bf16(bits: Bits, halves: Halves) -> None:
         halves[i] = np.uint16((word >> 16) | 0x40 if nan else rounded)
 
 
-def _from_bf16(halves: Halves, bits: Bits) -> None:
+@compiled
+def from_bf16(halves: Halves, bits: Bits) -> None:
     """Every bfloat16 is a float32."""
     for i in range(halves.shape[0]):
         bits[i] = np.uint32(halves[i]) << np.uint32(16)
 
 
-def _to_fp16(bits: Bits, halves: Halves) -> bool:
+@compiled
+def to_fp16(bits: Bits, halves: Halves) -> bool:
     """Round to nearest, ties to even; whether no finite value was beyond fp16's range."""
     beyond: Any = 0
     for i in range(bits.shape[0]):
@@ -58,7 +61,8 @@ def _to_fp16(bits: Bits, halves: Halves) -> bool:
     return bool(beyond == 0)
 
 
-def _from_fp16(halves: Halves, bits: Bits) -> None:
+@compiled
+def from_fp16(halves: Halves, bits: Bits) -> None:
     """Every fp16 is a float32."""
     for i in range(halves.shape[0]):
         half = np.int32(halves[i])
@@ -68,9 +72,3 @@ def _from_fp16(halves: Halves, bits: Bits) -> None:
         if magnitude < 0x400:
             word = np.int64(np.float32(np.float32(magnitude) * np.float32(2.0**-24)).view(np.int32))
         bits[i] = np.uint32(word | ((half & 0x8000) << 16))
-
-
-to_bf16: Any = compiled(_to_bf16)
-from_bf16: Any = compiled(_from_bf16)
-to_fp16: Any = compiled(_to_fp16)
-from_fp16: Any = compiled(_from_fp16)

@@ -7,8 +7,6 @@ higher. One with a negative scale holds nothing below zero: its levels are 0 …
 zeros has scale zero, and level 0.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +21,8 @@ _ODD_1, _ODD_2 = np.uint32(0x21F0AAAD), np.uint32(0xD35A2D97)
 """Multipliers of a mixer of 32 bits with hardly any bias, from the searches of hash-prospector."""
 
 
-def _extremes(bits: Words, by_sample: int, largest: Words, below: Words) -> bool:
+@compiled
+def extremes(bits: Words, by_sample: int, largest: Words, below: Words) -> bool:
     """The largest magnitude of each channel, as a bit pattern, and whether (< 0) it holds a number below 0.
 
     Returns whether all numbers are finite. Patterns are compared in place of numbers, because the order of
@@ -50,7 +49,8 @@ def _extremes(bits: Words, by_sample: int, largest: Words, below: Words) -> bool
     return True
 
 
-def _scales(largest: Values, below: Words, reach: int, scales: Values) -> None:
+@compiled
+def scale_all(largest: Values, below: Words, reach: int, scales: Values) -> None:
     """The scale of each channel: the least float32 whose highest multiple reaches the largest magnitude."""
     for row in range(largest.shape[0]):
         for channel in range(largest.shape[1]):
@@ -67,7 +67,8 @@ def _scales(largest: Values, below: Words, reach: int, scales: Values) -> None:
             scales[row, channel] = scale if signed else -scale
 
 
-def _draw(index: np.uint32, first: np.uint32, second: np.uint32) -> np.float32:
+@compiled
+def draw(index: np.uint32, first: np.uint32, second: np.uint32) -> np.float32:
     """A number of 24 bits in [0, 1) that follows from the index of an element and the halves of a key."""
     mixed = np.uint32(index + first)
     mixed = np.uint32(np.uint32(mixed ^ (mixed >> np.uint32(16))) * _ODD_1)
@@ -76,10 +77,8 @@ def _draw(index: np.uint32, first: np.uint32, second: np.uint32) -> np.float32:
     return np.float32(np.float32(np.int32(mixed >> np.uint32(8))) * np.float32(2.0**-24))
 
 
-draw: Any = compiled(_draw)
-
-
-def _levels(
+@compiled
+def levels(
     run: Values, scale: float, reach: int, start: int, first: np.uint32, second: np.uint32, row: Bytes
 ) -> None:
     """The levels of one channel of one sample; ``start`` is the index of its first element."""
@@ -100,10 +99,8 @@ def _levels(
         row[i] = np.uint8(min(max(level, np.int32(0)), top))
 
 
-levels: Any = compiled(_levels)
-
-
-def _quantise(
+@compiled
+def quantise(
     values: Values,
     by_sample: int,
     scales: Values,
@@ -133,7 +130,8 @@ def _quantise(
                 out[sample, i] = low[i] | (high[i] << 4)
 
 
-def _sound(scales: Values, reach: int) -> bool:
+@compiled
+def sound(scales: Values, reach: int) -> bool:
     """Whether no scale is, or leads to, NaN or infinity."""
     for row in range(scales.shape[0]):
         for channel in range(scales.shape[1]):
@@ -144,7 +142,8 @@ def _sound(scales: Values, reach: int) -> bool:
     return True
 
 
-def _numbers(row: Bytes, scale: float, reach: int, run: Values) -> bool:
+@compiled
+def numbers(row: Bytes, scale: float, reach: int, run: Values) -> bool:
     """The numbers of one channel of one sample; whether it has no level that its scale does not have."""
     offset, top = np.int32(0), np.uint8(0)
     if scale > 0:
@@ -159,10 +158,8 @@ def _numbers(row: Bytes, scale: float, reach: int, run: Values) -> bool:
     return bool(highest <= top)
 
 
-numbers: Any = compiled(_numbers)
-
-
-def _restore(data: Bytes, by_sample: int, scales: Values, reach: int, packed: bool, values: Values) -> bool:
+@compiled
+def restore(data: Bytes, by_sample: int, scales: Values, reach: int, packed: bool, values: Values) -> bool:
     """The other way round; whether the bytes are such as :func:`quantise` makes."""
     samples, channels, length = values.shape
     half, right = data.shape[1], True
@@ -181,10 +178,3 @@ def _restore(data: Bytes, by_sample: int, scales: Values, reach: int, packed: bo
             part = row[channel * length : (channel + 1) * length]
             right &= numbers(part, scale, reach, values[sample, channel])
     return right
-
-
-extremes: Any = compiled(_extremes)
-scale_all: Any = compiled(_scales)
-quantise: Any = compiled(_quantise)
-sound: Any = compiled(_sound)
-restore: Any = compiled(_restore)

@@ -20,7 +20,8 @@ LINKS = 3
 """What a client is given: a share of the server, a rate up, a rate down."""
 
 
-def _cheapest(left: float, work: Floats, prices: Floats, most: Floats, given: Floats) -> float:
+@compiled
+def cheapest(left: float, work: Floats, prices: Floats, most: Floats, given: Floats) -> float:
     """The price of one option, and what it is given for that; infinite if no amount is enough."""
     full = 0
     for _ in range(LINKS + 1):
@@ -49,10 +50,8 @@ def _cheapest(left: float, work: Floats, prices: Floats, most: Floats, given: Fl
     return cost
 
 
-cheapest = compiled(_cheapest)
-
-
-def _price(
+@compiled
+def price(
     T: float, prices: Floats, most: Floats, fixed: Floats, work: Floats, chosen: Ints, given: Floats
 ) -> float:
     """What all clients pay to be done by T at these prices: fill the option and the amounts of each.
@@ -82,6 +81,3 @@ def _price(
         if total == np.inf:
             break
     return total
-
-
-price = compiled(_price)

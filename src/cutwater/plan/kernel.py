@@ -26,7 +26,8 @@ _MOST = 60
 """Tangents; each is another line, and there are fewer."""
 
 
-def _in_turn(row: Floats, i: int, weight: Floats) -> float:
+@compiled
+def in_turn(row: Floats, i: int, weight: Floats) -> float:
     """a_k of a cell in turn: all but the server's time."""
     a: float = weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
     a += weight[5] * row[5, i]
@@ -35,7 +36,8 @@ def _in_turn(row: Floats, i: int, weight: Floats) -> float:
     return a
 
 
-def _along_server(row: Floats, i: int, weight: Floats) -> float:
+@compiled
+def along_server(row: Floats, i: int, weight: Floats) -> float:
     """The same for the path along the server, which no overlapped session is faster than."""
     a: float = weight[0] * row[0, i] + weight[5] * row[5, i] + weight[9] * row[8, i] + weight[10] * row[2, i]
     a += weight[11] * row[6, i] + weight[12] * row[3, i] + weight[13] * row[9, i]
@@ -43,7 +45,8 @@ def _along_server(row: Floats, i: int, weight: Floats) -> float:
     return a
 
 
-def _step(
+@compiled
+def step(
     x: float, t: tuple[float, float, float, float, float, float, float], parts: Floats, rtt: float
 ) -> tuple[float, float]:
     """Seconds of an overlapped step at x, and how they grow with x (:mod:`cutwater.plan.schedule`).
@@ -97,10 +100,8 @@ def _step(
     return best + rtt, slope * server
 
 
-step = compiled(_step)
-
-
-def _overlapped(x: float, row: Floats, i: int, weight: Floats) -> tuple[float, float]:
+@compiled
+def overlapped(x: float, row: Floats, i: int, weight: Floats) -> tuple[float, float]:
     """Seconds of an overlapped session at x, the model's transfer included, and how they grow with x."""
     compute, up, rtt, down = weight[16], weight[17], weight[18], weight[5]
     t = (
@@ -121,10 +122,8 @@ def _overlapped(x: float, row: Floats, i: int, weight: Floats) -> tuple[float, f
     return total, slope
 
 
-in_turn, along_server, overlapped = compiled(_in_turn), compiled(_along_server), compiled(_overlapped)
-
-
-def _largest_x(T: float, x: float, row: Floats, i: int, weight: Floats) -> float:
+@compiled
+def largest_x(T: float, x: float, row: Floats, i: int, weight: Floats) -> float:
     """The largest x at which an overlapped session is done by T, from one that is not below; 0 if none is."""
     for _ in range(_MOST):
         seconds, slope = overlapped(x, row, i, weight)
@@ -141,10 +140,8 @@ def _largest_x(T: float, x: float, row: Floats, i: int, weight: Floats) -> float
     return x
 
 
-largest_x = compiled(_largest_x)
-
-
-def _floors(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> None:
+@compiled
+def floors(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> None:
     """Fill ``least`` with what no overlapped session is faster than at x: the longest of four of its paths.
 
     They go along the server, the link up, the link down, and the client. Nearly always one of them is the
@@ -165,10 +162,8 @@ def _floors(x: float, row: Floats, weight: Floats, turns: int, least: Floats) ->
         least[i] = weight[0] * row[0, i] + weight[5] * row[5, i] + longest
 
 
-floors = compiled(_floors)
-
-
-def _quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> tuple[float, int]:
+@compiled
+def quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -> tuple[float, int]:
     """The fastest overlapped session at x, and its cell."""
     floors(x, row, weight, turns, least)
     chosen = turns
@@ -184,10 +179,8 @@ def _quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) 
     return best, chosen
 
 
-quickest = compiled(_quickest)
-
-
-def _extremes(
+@compiled
+def extremes(
     pattern: Ints,
     weights: Floats,
     alone: Floats,
@@ -217,7 +210,8 @@ def _extremes(
     return slowest
 
 
-def _along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
+@compiled
+def along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
     """N·x at which the path along the server takes T."""
     u: float = (
         (T - weight[15]) * scaled[4, i]
@@ -233,10 +227,8 @@ def _along(T: float, weight: Floats, scaled: Floats, i: int) -> float:
     return u
 
 
-along = compiled(_along)
-
-
-def _farthest_along(T: float, weight: Floats, scaled: Floats, turns: int) -> int:
+@compiled
+def farthest_along(T: float, weight: Floats, scaled: Floats, turns: int) -> int:
     """The overlapped cell with the largest of these; -1 where none is above 0."""
     chosen, most = -1, 0.0
     for i in range(turns, scaled.shape[1]):
@@ -246,10 +238,8 @@ def _farthest_along(T: float, weight: Floats, scaled: Floats, turns: int) -> int
     return chosen
 
 
-farthest_along = compiled(_farthest_along)
-
-
-def _shortest_overlapped(
+@compiled
+def shortest_overlapped(
     T: float, x: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
     """The largest x, not below the given one, at which one client is done by T in an overlapped cell.
@@ -291,10 +281,8 @@ def _shortest_overlapped(
     return x
 
 
-shortest_overlapped = compiled(_shortest_overlapped)
-
-
-def _largest(values: Floats, count: int) -> float:
+@compiled
+def largest(values: Floats, count: int) -> float:
     """The largest of the first values, or 0: four at a time, because each comparison waits for the last."""
     a = b = c = d = 0.0
     for i in range(0, count - 3, 4):
@@ -305,10 +293,8 @@ def _largest(values: Floats, count: int) -> float:
     return max(a, b, c, d)
 
 
-largest = compiled(_largest)
-
-
-def _need(
+@compiled
+def need(
     T: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
     """need_k(T): the smallest share that has one client done by T, over its allowed cells."""
@@ -346,10 +332,8 @@ def _need(
     return weight[4] / best if best > 0.0 else np.inf
 
 
-need = compiled(_need)
-
-
-def _demand(
+@compiled
+def demand(
     T: float,
     pattern: Ints,
     weights: Floats,
@@ -375,7 +359,8 @@ def _demand(
     return at, at + below
 
 
-def _needs(  # noqa: PLR0917
+@compiled
+def needs(  # noqa: PLR0917
     T: float,
     done: float,
     pattern: Ints,
@@ -399,7 +384,8 @@ def _needs(  # noqa: PLR0917
             out[k] = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
 
 
-def _best_in_turn(T: float, weight: Floats, scaled: Floats, values: Floats) -> int:
+@compiled
+def best_in_turn(T: float, weight: Floats, scaled: Floats, values: Floats) -> int:
     """The cell in turn with the least share at T, and in ``values`` N over the share of every cell."""
     left = T - weight[8]
     for i in range(scaled.shape[1]):
@@ -421,10 +407,8 @@ def _best_in_turn(T: float, weight: Floats, scaled: Floats, values: Floats) -> i
     return chosen
 
 
-best_in_turn = compiled(_best_in_turn)
-
-
-def _lines(
+@compiled
+def lines(
     low: float,
     high: float,
     pattern: Ints,
@@ -450,7 +434,8 @@ def _lines(
         slope[k], level[k] = fit[4, last], values[last] if first == last else np.nan
 
 
-def _demand_on_lines(
+@compiled
+def demand_on_lines(
     T: float, high: float, work: Floats, alone: Floats, slope: Floats, level: Floats
 ) -> tuple[float, float]:
     """Σ need_k at T and just below it, from such lines."""
@@ -467,7 +452,8 @@ def _demand_on_lines(
     return at, at + below
 
 
-def _share(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
+@compiled
+def share_in(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
     """The share by which a client is done by T in a cell; infinite if none is."""
     if i < turns:
         left = T - in_turn(row, i, weight)
@@ -479,10 +465,8 @@ def _share(T: float, row: Floats, i: int, turns: int, weight: Floats) -> float:
     return 1.0 / x if x > 0.0 else np.inf
 
 
-share_in = compiled(_share)
-
-
-def _with_link(weight: Floats, up: float, down: float, more: float, found: Floats) -> None:
+@compiled
+def with_link(weight: Floats, up: float, down: float, more: float, found: Floats) -> None:
     """Fill ``found`` with the weights of a client whose link is faster by so much."""
     by_up, by_down = up / (up + more), down / (down + more)
     found[:] = weight
@@ -498,10 +482,8 @@ def _with_link(weight: Floats, up: float, down: float, more: float, found: Float
             found[i] *= by_down
 
 
-with_link = compiled(_with_link)
-
-
-def _paid(  # noqa: PLR0917
+@compiled
+def paid(  # noqa: PLR0917
     T: float,
     per_share: float,
     per_rate: float,
@@ -520,10 +502,8 @@ def _paid(  # noqa: PLR0917
     return per_share * share + per_rate * more
 
 
-paid = compiled(_paid)
-
-
-def _cheapest(  # noqa: PLR0917
+@compiled
+def cheapest(  # noqa: PLR0917
     T: float,
     per_share: float,
     per_rate: float,
@@ -577,7 +557,8 @@ def _cheapest(  # noqa: PLR0917
                     share[k] = share_in(T, row, i, turns, scratch)
 
 
-def _within(
+@compiled
+def within(
     T: float, x: float, row: Floats, turns: int, weight: Floats, cut: Ints, least: Floats, near: Ints
 ) -> int:
     """List the cuts at which a session may be done by T at x; return how many they are."""
@@ -593,10 +574,8 @@ def _within(
     return count
 
 
-within = compiled(_within)
-
-
-def _closest(
+@compiled
+def closest(
     T: float, x: float, row: Floats, turns: int, weight: Floats, near: Ints, cuts: int, shares: Floats
 ) -> tuple[int, float]:
     """Of all cells at some cuts that are done by T at x, the one with the least share, and that share.
@@ -619,10 +598,8 @@ def _closest(
     return -1, np.inf
 
 
-closest = compiled(_closest)
-
-
-def _assign(  # noqa: PLR0917
+@compiled
+def assign(  # noqa: PLR0917
     T: float,
     pattern: Ints,
     weights: Floats,
@@ -658,7 +635,8 @@ def _assign(  # noqa: PLR0917
             cell[k], share[k] = closest(T, x, of_all, all_turns, weight, near[:count], cuts, shares)
 
 
-def _used(  # noqa: PLR0917
+@compiled
+def used(  # noqa: PLR0917
     T: float,
     split: Ints,
     count: int,
@@ -680,10 +658,8 @@ def _used(  # noqa: PLR0917
     return total
 
 
-used = compiled(_used)
-
-
-def _sweep(  # noqa: PLR0917
+@compiled
+def sweep(  # noqa: PLR0917
     F: float,
     order: Ints,
     split: Ints,
@@ -735,13 +711,3 @@ def _sweep(  # noqa: PLR0917
             visited += 1
         block = 2 * block if visited == last else max(block // 4, 1)
     return count, visited
-
-
-extremes = compiled(_extremes)
-demand = compiled(_demand)
-needs = compiled(_needs)
-lines = compiled(_lines)
-cheapest = compiled(_cheapest)
-demand_on_lines = compiled(_demand_on_lines)
-assign = compiled(_assign)
-sweep = compiled(_sweep)
