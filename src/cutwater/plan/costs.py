@@ -1,6 +1,6 @@
 """What each cut costs, as arrays over the cuts: the paper's columns, and what crosses the cut by wire."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -118,20 +118,22 @@ class WireCosts:
         smashed = {name: _sizes(profile, name, down=False) for name in names}
         gradient = {name: _sizes(profile, name, down=True) for name in names}
         places = costs.places
-        up = {name: [sent_up(*pair, places) for pair in _both(smashed, gradient, name)] for name in names}
-        down = {name: [sent_down(*pair, places) for pair in _both(smashed, gradient, name)] for name in names}
-        repeats = np.array([cut.repeats for cut in profile.cuts])[places.first - 1]
-        turn = [repeats & (wire.schedule != "overlapped") for wire in wires]
-        same = [[column[places.first - 1] for column in smashed[wire.up]] for wire in wires]
+        # Of a sample, and of a message; then by wire and place.
+        up = np.stack([sent_up(smashed[one.up], gradient[one.up], places) for one in wires], axis=1)
+        down = np.stack([sent_down(smashed[one.down], gradient[one.down], places) for one in wires], axis=1)
+        overlapped = np.array([wire.schedule == "overlapped" for wire in wires])
+        same = np.stack([smashed[wire.up] for wire in wires], axis=1)
+        repeats = np.array([cut.repeats for cut in profile.cuts]) & ~overlapped[:, None]
+        again = np.where(repeats, same, 0.0)[..., places.first - 1]
         return cls(
-            np.array([up[wire.up][0] for wire in wires]),
-            np.array([up[wire.up][1] for wire in wires]),
-            np.array([down[wire.down][0] for wire in wires]),
-            np.array([down[wire.down][1] for wire in wires]),
-            np.array([wire.schedule == "overlapped" for wire in wires]),
+            up[0],
+            up[1],
+            down[0],
+            down[1],
+            overlapped,
             np.array([wire.up != "fp32" for wire in wires]),
-            np.array([np.where(kept, bits, 0.0) for kept, (bits, _) in zip(turn, same, strict=True)]),
-            np.array([np.where(kept, bits, 0.0) for kept, (_, bits) in zip(turn, same, strict=True)]),
+            again[0],
+            again[1],
             np.array([_known(profile, wire, places) for wire in wires]),
         )
 
@@ -188,25 +190,18 @@ class Fresh(NamedTuple):
         return Fresh(self.samples[which], self.parts[which])
 
 
-_Sizes = tuple[Floats, Floats]
-
-
-def _sizes(profile: Profile, name: str, *, down: bool) -> _Sizes:
-    """Bits of a sample and of a message at every cut under one codec: smashed data, or its gradients."""
+def _sizes(profile: Profile, name: str, *, down: bool) -> Floats:
+    """Bits of a sample, and of a message, at every cut under one codec: smashed data, or its gradients."""
+    sizes: Floats
     if name == "fp32":
         plain = profile.column("gradient_bits" if down else "smashed_bits")
-        plain[-1] = 0.0
-        return plain, np.zeros_like(plain)
-    codec, (kinds, at) = find_codec(name), profile.crossings
-    sizes = [(0, 0) if kind is None else crossing_size(kind, codec, down=down) for kind in kinds]
-    sample, message = np.array(sizes, dtype=np.float64)[at].T.copy()
-    sample[-1] = message[-1] = 0.0
-    return sample, message
-
-
-def _both(smashed: Mapping[str, _Sizes], gradient: Mapping[str, _Sizes], name: str) -> Iterator[_Sizes]:
-    """Smashed data and gradients under one codec: of a sample, then of a message."""
-    return zip(smashed[name], gradient[name], strict=True)
+        sizes = np.array([plain, np.zeros_like(plain)])
+    else:
+        codec, (kinds, at) = find_codec(name), profile.crossings
+        of_kinds = [(0, 0) if kind is None else crossing_size(kind, codec, down=down) for kind in kinds]
+        sizes = np.array(of_kinds, dtype=np.float64)[at].T
+    sizes[:, -1] = 0.0
+    return sizes
 
 
 def _known(profile: Profile, wire: Wire, places: Places) -> Bools:

@@ -105,14 +105,14 @@ def at_server(so_far: Floats, places: Places) -> Floats:
 
 def sent_up(smashed: Floats, gradient: Floats, places: Places) -> Floats:
     """|S(l)|, and |G(m)| where there is a tail."""
-    up: Floats = smashed[places.first - 1]
-    return np.where(places.pairs, up + gradient[places.second - 1], up)
+    up: Floats = smashed[..., places.first - 1]
+    return np.where(places.pairs, up + gradient[..., places.second - 1], up)
 
 
 def sent_down(smashed: Floats, gradient: Floats, places: Places) -> Floats:
     """|G(l)|, and |S(m)| where there is a tail."""
-    down: Floats = gradient[places.first - 1]
-    return np.where(places.pairs, down + smashed[places.second - 1], down)
+    down: Floats = gradient[..., places.first - 1]
+    return np.where(places.pairs, down + smashed[..., places.second - 1], down)
 
 
 def used_elsewhere(

@@ -101,19 +101,19 @@ class Timeline:
 def timeline(problem: Problem, plan: "Plan", client: int | str) -> Timeline:
     """One step of one client of a plan for this problem: a full mini-batch, or its only one if smaller."""
     k = plan.place(client)
-    cut, full = int(plan.cuts[k]), problem.steps.full
+    cut, second_cut, full = int(plan.cuts[k]), int(plan.second_cuts[k]), problem.steps.full
     size = int(problem.batch_size[k] if full.count[k] > 0 else problem.fleet.samples[k])
     sizes = part_sizes(size, problem.session.micro_batches)
-    if cut == problem.layers:
-        stays, wire, rtt = _whole_model(_stations(problem, plan, k, None, sizes)), None, 0.0
-    elif plan.second_cuts[k]:
-        wire, rtt = plan.options[plan.wires[k]], float(problem.fleet.rtt[k])
+    split = cut != problem.layers
+    wire, rtt = (plan.options[plan.wires[k]], float(problem.fleet.rtt[k])) if split else (None, 0.0)
+    if wire is not None and second_cut:
         stays = _in_turn(_three_parts(problem, plan, k, wire, sizes), rtt, THREE_PARTS)
     else:
-        wire, rtt = plan.options[plan.wires[k]], float(problem.fleet.rtt[k])
         seconds = _stations(problem, plan, k, wire, sizes)
-        stays = _overlapped(seconds, rtt) if wire.schedule == "overlapped" else _in_turn(seconds, rtt)
-    second_cut = int(plan.second_cuts[k])
+        if wire is None:
+            stays = _in_turn([(each[0], each[-1]) for each in seconds], rtt, (_FORWARD, _BACKWARD))
+        else:
+            stays = _overlapped(seconds, rtt) if wire.schedule == "overlapped" else _in_turn(seconds, rtt)
     return Timeline(problem.fleet.names[k], cut, wire, tuple(sizes), rtt, tuple(stays), second_cut)
 
 
@@ -167,16 +167,6 @@ def _three_parts(
         latency.client_backward(costs.client_backward[head], size, compute),
     )
     return np.array(columns).T.tolist()  # type: ignore[no-any-return]
-
-
-def _whole_model(seconds: Sequence[Sequence[float]]) -> list[Stay]:
-    found, now = [], 0.0
-    for part, times in enumerate(seconds):
-        for station in (_FORWARD, _BACKWARD):
-            end = now + times[STATIONS.index(station)]
-            found.append(Stay(part, station, now, end, end, critical=True))
-            now = end
-    return found
 
 
 def _in_turn(
