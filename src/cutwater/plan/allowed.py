@@ -1,18 +1,22 @@
 """Which cuts each client may use, and by which wires, kept as a few distinct patterns."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.plan.costs import Fresh, WireCosts
 from cutwater.plan.fleet import Fleet
 from cutwater.plan.places import Places, on_client, ruled_out, used_elsewhere
-from cutwater.plan.session import Session, Wire, usable
+from cutwater.plan.session import usable
 from cutwater.profile.optimizers import OPTIMIZER_STATE
 from cutwater.profile.values import Profile
+
+if TYPE_CHECKING:  # a problem finds its allowed cuts by this module
+    from cutwater.plan.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,14 @@ def held_by_layers(profile: Profile) -> tuple[Floats, Floats]:
     return fixed, total - fixed
 
 
-def memory_by_wire(
-    profile: Profile, batch_size: float, session: Session, wires: WireCosts, places: Places
-) -> Floats:
+def memory_by_wire(problem: "Problem", batch_size: float) -> Floats:
     """Wires × places: what training holds on the client, at its peak.
 
     Parts in turn are in memory one at a time, and so they are where nothing is cut. Where parts overlap, the
     activations of the whole mini-batch are held, and coded copies of smashed data until they are answered.
     """
-    parts = min(session.micro_batches, int(batch_size))
+    profile, wires, places = problem.profile, problem.wire_costs, problem.places
+    parts = min(problem.session.micro_batches, int(batch_size))
     in_turn = client_memory(profile, np.ceil(batch_size / parts), places)
     copies = wires.coded[:, None] * (wires.smashed * batch_size + wires.smashed_message * parts)
     together = client_memory(profile, batch_size, places) + copies
@@ -121,68 +124,57 @@ def memory_by_wire(
     return held
 
 
-def allowed_cuts(  # noqa: PLR0917
-    profile: Profile,
-    fleet: Fleet,
-    batch_size: Floats,
-    session: Session,
-    wires: Sequence[Wire],
-    costs: WireCosts,
-    places: Places,
-    stay: Bools,
-    fresh: Fresh,
-) -> Allowed:
+def allowed_cuts(problem: "Problem") -> Allowed:
     """The patterns of a fleet; clients with the same limits share one.
 
     A client's pattern depends on its min_cut, its forbidden cuts, the wires that it can use, whether its
     labels stay, the fixed weights it holds, how much of its smashed data comes again, and on where its memory
     stands among what cuts and wires need, so a million clients with arbitrary memory still have few patterns.
     """
-    layers = len(profile)
-    free = ~ruled_out(profile, places)
-    sizes, size_of = np.unique(batch_size, return_inverse=True) if np.ptp(batch_size) else (batch_size[:1], 0)
-    needs = np.array([memory_by_wire(profile, size, session, costs, places) for size in sizes])
+    fleet, costs, places, layers = problem.fleet, problem.wire_costs, problem.places, problem.layers
+    sizes, size_of = _values(problem.batch_size)
+    needs = np.array([memory_by_wire(problem, size) for size in sizes])
     rank = _memory_rank(needs.reshape(len(sizes), -1), size_of, fleet.memory)
     bans, ban_of = _distinct(fleet.forbidden, len(fleet), frozenset())
     limits, limit_of = _limits(fleet)
     # What a device holds matters only where a model has weights that do not learn.
-    frozen = profile.cuts[-1].frozen_bits > 0
+    frozen = problem.profile.cuts[-1].frozen_bits > 0
     held, held_last = (np.minimum(each, layers) * frozen for each in (fleet.holds, fleet.holds_last))
-    ranks = needs[0].size + 1
-    code = (size_of * ranks + rank) * (layers + 1) + np.minimum(fleet.min_cut, layers)
-    code = (code * (layers + 1) + held) * (layers + 1) + held_last
-    new, new_of = _distinct_fresh(fresh, costs)
-    code = code * len(new.samples) + new_of
-    code = 2 * ((code * len(bans) + ban_of) * len(limits) + limit_of) + stay
-    codes, of = (
-        np.unique(code, return_inverse=True) if np.ptp(code) else (code[:1], np.zeros(len(fleet), np.int64))
-    )
+    new, new_of = _distinct_fresh(problem.fresh, costs)
+    rules = (size_of, rank, fleet.min_cut, held, held_last, new_of, ban_of, limit_of, problem.stay)
+    ends = [int(np.max(each)) + 1 for each in rules]
+    code = np.zeros(len(fleet), dtype=np.int64)
+    for rule, end in zip(rules, ends, strict=True):
+        code = code * end + rule
+    codes, of = _values(code)
+    of = np.full(len(fleet), of, dtype=np.int64)
+    size, place, min_cut, holds, holds_last, news, ban, limit, keeps = np.unravel_index(codes, ends)
     cells = np.zeros((len(codes), *needs[0].shape), dtype=bool)
     memory = np.full((len(codes), len(places)), np.inf)
-    first, holds, holds_last, news = np.zeros((4, len(codes)), dtype=np.int64)
-    whole = places.first == layers
-    for row, number in enumerate(codes):
-        rest, keeps = divmod(int(number), 2)
-        rest, limit = divmod(rest, len(limits))
-        rest, ban = divmod(rest, len(bans))
-        rest, news[row] = divmod(rest, len(new.samples))
-        rest, holds_last[row] = divmod(rest, layers + 1)
-        rest, holds[row] = divmod(rest, layers + 1)
-        rest, min_cut = divmod(rest, layers + 1)
-        size, place = divmod(rest, ranks)
-        second = np.where(places.pairs, places.second, places.first)
-        banned = np.isin(places.first, list(bans[ban])) | np.isin(second, list(bans[ban]))
-        rules = free & (places.first >= min_cut) & ~banned & (whole | (places.pairs == bool(keeps)))
-        can = usable(wires, *limits[limit])
-        fits = needs[size] <= (np.sort(needs[size].ravel())[place - 1] if place else -1.0)
+    first = np.zeros(len(codes), dtype=np.int64)
+    free, whole = ~ruled_out(problem.profile, places), places.first == layers
+    second = np.where(places.pairs, places.second, places.first)
+    for row in range(len(codes)):
+        banned = np.isin(places.first, list(bans[ban[row]])) | np.isin(second, list(bans[ban[row]]))
+        own = free & (places.first >= min_cut[row]) & ~banned & (whole | (places.pairs == keeps[row]))
+        can, need = usable(problem.options, *limits[limit[row]]), needs[size[row]]
+        fits = need <= (np.sort(need.ravel())[place[row] - 1] if place[row] else -1.0)
         # The whole model crosses no cut, so that any wire will do for it.
         able = (can[:, None] & costs.known & ~(costs.overlapped[:, None] & places.pairs)) | whole
-        cells[row] = rules & able & fits
+        cells[row] = own & able & fits
         # A wire that the client can use at some cut, if there is one.
         cutting = can & cells[row][:, ~whole].any(axis=1)
         first[row] = int((cutting if cutting.any() else can).argmax())
-        memory[row] = np.where(rules & able, needs[size], np.inf).min(axis=0)
-    return Allowed(cells, first, of.astype(np.int64), memory, holds, holds_last, new.at(news))
+        memory[row] = np.where(own & able, need, np.inf).min(axis=0)
+    return Allowed(cells, first, of, memory, holds, holds_last, new.at(news))
+
+
+def _values(column: NDArray[Any]) -> tuple[NDArray[Any], Ints | int]:
+    """The distinct values of a column, and which one each client has: mostly all have the same."""
+    if not np.ptp(column):
+        return column[:1], 0
+    found, of = np.unique(column, return_inverse=True)
+    return found, of
 
 
 def _distinct_fresh(fresh: Fresh, costs: WireCosts) -> tuple[Fresh, Ints | int]:

@@ -182,17 +182,7 @@ class Problem:
     def allowed(self) -> Allowed:
         """Which cuts each client may use, and how a step may cross them: min_cut, memory, forbidden cuts, the
         client's codecs and schedules, and what the model rules out."""
-        return allowed_cuts(
-            self.profile,
-            self.fleet,
-            self.batch_size,
-            self.session,
-            self.options,
-            self.wire_costs,
-            self.places,
-            self.stay,
-            self.fresh,
-        )
+        return allowed_cuts(self)
 
     def at_rates(self, up: Floats, down: Floats) -> "Problem":
         """The same with shared links shared out: everybody has a link of its own, of these rates."""
