@@ -6,7 +6,7 @@ that spreadsheets hold anyway, which are written in half the time of all 17; the
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -18,7 +18,7 @@ from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import document, write_atomically
 from cutwater.plan.busy import NOTHING, RESOURCES, Busy
 from cutwater.plan.latency import OVERLAP, PHASES
-from cutwater.plan.value import FORMAT, VERSION, Plan
+from cutwater.plan.value import FORMAT, VERSION, Column, Plan
 
 PIECE = 50_000
 """Rows that are held as text at a time."""
@@ -30,40 +30,26 @@ _ANY_ODD = re.compile(r'[,"\r\n]|(?:^|\0)[=+\-@\t]')
 """The same of many names at once, which mostly are as plain as can be; null characters are between them."""
 _LOOK = 1000
 """Numbers of a column that tell whether many of them are alike."""
-Column = NDArray[Any] | Sequence[str]
 
 
 def columns(plan: Plan) -> dict[str, Column]:
     """What a plan says of its clients: FLOPS, seconds and bytes, plain numbers."""
-    split, told = plan.split, plan.details
+    told = plan.columns
     busy = Busy.of(plan.phases)
     waits = np.where(np.array([*busy]).max(axis=0) > 0, busy.places, len(RESOURCES))
+    rates = {f"{key}_bits_per_second": told[key] for key in ("rate_up", "rate_down") if key in told}
     return {
-        "name": plan.names,
-        "cut": plan.cuts,
-        "second_cut": plan.second_cuts,
-        "share_flops": plan.shares,
-        "mode": np.where(split, "split", "fedavg"),
-        **{key: np.where(split, _of_wires(plan, key), "") for key in ("schedule", "up", "down")},
+        **{key: told[key] for key in ("name", "cut", "second_cut")},
+        "share_flops": told["share"],
+        "mode": told["mode"],
+        **{key: np.where(plan.split, told[key], "") for key in ("schedule", "up", "down")},
         "lossy": np.where(plan.may_lose, "yes", "no"),
-        **_rates(plan, "_bits_per_second"),
-        "bytes_up": told.bytes_up,
-        "bytes_down": told.bytes_down,
+        **rates,
+        **{key: told[key] for key in ("bytes_up", "bytes_down")},
         "waits_for": np.array([*RESOURCES, NOTHING])[waits],
         "latency_seconds": plan.latencies,
         **{f"{name}_seconds": getattr(plan.phases, name) for name in (*PHASES, OVERLAP)},
     }
-
-
-def _rates(plan: Plan, unit: str = "") -> dict[str, Column]:
-    """What everybody has of shared links, where there are any."""
-    if plan.rates is None:
-        return {}
-    return {f"{key}{unit}": rates for key, rates in zip(("rate_up", "rate_down"), plan.rates, strict=True)}
-
-
-def _of_wires(plan: Plan, key: str) -> NDArray[np.str_]:
-    return np.array([getattr(wire, key) for wire in plan.options])[plan.wires]
 
 
 def csv_pieces(plan: Plan) -> Iterator[bytes]:
@@ -80,7 +66,7 @@ def json_pieces(plan: Plan, more: Mapping[str, Any] | None = None) -> Iterator[b
     document_ = document(FORMAT, VERSION, plan.head() | dict(more or {}))
     head = json.dumps(document_, indent=2, allow_nan=False)
     yield (head.removesuffix("\n}") + ',\n  "clients": [').encode()
-    columns_ = _json_columns(plan)
+    columns_ = plan.columns
     keys = [json.dumps(key) for key in columns_]
     phases = [json.dumps(name) for name in (*PHASES, OVERLAP)]
     row = '\n    {{{}, "phases": {{{}}}}}'.format(
@@ -92,23 +78,6 @@ def json_pieces(plan: Plan, more: Mapping[str, Any] | None = None) -> Iterator[b
         comma = "," if some.start else ""
         yield (comma + ",".join(row % each for each in zip(*cells, strict=True))).encode()
     yield b"\n  ]\n}\n"
-
-
-def _json_columns(plan: Plan) -> dict[str, Column]:
-    split, told = plan.split, plan.details
-    return {
-        "name": plan.names,
-        "cut": plan.cuts,
-        "share": plan.shares,
-        **{key: _of_wires(plan, key) for key in ("schedule", "up", "down")},
-        "mode": np.where(split, "split", "fedavg"),
-        "latency": plan.latencies,
-        "alone": told.alone,
-        "bytes_up": told.bytes_up,
-        "bytes_down": told.bytes_down,
-        "second_cut": plan.second_cuts,
-        **_rates(plan),
-    }
 
 
 def _pieces(count: int) -> Iterator[slice]:

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.base.errors import FileFormatError, PlanError, suggest
@@ -28,6 +28,7 @@ FORMAT = "cutwater.plan"
 VERSION = 1
 
 Mode = Literal["fedavg", "split"]
+Column = NDArray[Any] | Sequence[str]
 
 
 @described("a client's plan", FileFormatError)
@@ -271,8 +272,33 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document: ``latency``, ``lower_bound``, ``planner``, ``clients`` and more."""
-        clients = [_client_to_json(client) for client in self.clients]
+        columns: dict[str, Any] = self.columns
+        columns["alone"] = [each if np.isfinite(each) else None for each in columns["alone"].tolist()]
+        lists = (each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values())
+        clients = [
+            dict(zip(columns, row, strict=True)) | {"phases": self.phases.at(k).to_json()}
+            for k, row in enumerate(zip(*lists, strict=True))
+        ]
         return document(FORMAT, VERSION, self.head() | {"clients": clients})
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """What it says of its clients, all but their phases, by the keys of that document."""
+        told, ways = self.details, ("schedule", "up", "down")
+        rates = {} if self.rates is None else {"rate_up": self.rates[0], "rate_down": self.rates[1]}
+        return {
+            "name": self.names,
+            "cut": self.cuts,
+            "share": self.shares,
+            **{key: np.array([getattr(wire, key) for wire in self.options])[self.wires] for key in ways},
+            "mode": np.where(self.split, "split", "fedavg"),
+            "latency": self.latencies,
+            "alone": told.alone,
+            "bytes_up": told.bytes_up,
+            "bytes_down": told.bytes_down,
+            "second_cut": self.second_cuts,
+            **rates,
+        }
 
     def head(self) -> dict[str, Any]:
         """All of that but the clients."""
@@ -396,27 +422,6 @@ def _check_answer(
         raise PlanError(
             f"planner {planner!r} shares out {show_compute(used)}, but the server has {show_compute(most)}"
         )
-
-
-def _client_to_json(client: ClientPlan) -> dict[str, Any]:
-    plain = (
-        "name",
-        "cut",
-        "share",
-        "schedule",
-        "up",
-        "down",
-        "mode",
-        "latency",
-        "alone",
-        "bytes_up",
-        "bytes_down",
-        "second_cut",
-    )
-    row: dict[str, Any] = {key: getattr(client, key) for key in plain}
-    if client.rate_up is not None:
-        row |= {"rate_up": client.rate_up, "rate_down": client.rate_down}
-    return row | {"phases": client.phases.to_json()}
 
 
 def _iteration_to_json(turn: Iteration) -> dict[str, Any]:
