@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.profile.pareto import worth_choosing
-from cutwater.profile.values import Cut, Profile
+from cutwater.profile.values import Cut, Profile, worth_choosing
 
 AMOUNTS = st.integers(0, 6)
 

@@ -6,7 +6,7 @@ import pytest
 from cutwater.base.errors import CutwaterError
 from cutwater.profile.count import profile_model
 from cutwater.profile.fit import fit
-from cutwater.profile.pareto import worth_choosing
+from cutwater.profile.values import worth_choosing
 from cutwater.report.drawings import draw_profile
 from cutwater.report.figures import save_figure
 

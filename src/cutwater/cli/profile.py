@@ -81,7 +81,7 @@ def profile(
 
 def as_json(profile: "Profile", fit: "Fit", measured: "Measurement | None") -> dict[str, Any]:
     """The profile's own document with the fit, and what was measured, if anything."""
-    from cutwater.profile.pareto import worth_choosing
+    from cutwater.profile.values import worth_choosing
 
     keys = ("alpha", "beta", "kappa", "gamma1", "gamma2")
     r2 = {"model": fit.r2_model, "compute": fit.r2_compute, "smashed": fit.r2_smashed}
@@ -118,7 +118,7 @@ def _measure(profile: "Profile", repetitions: int, options: dict[str, Any]) -> "
 
 
 def _show(profile: "Profile", fit: "Fit", measured: "Measurement | None") -> None:
-    from cutwater.profile.pareto import worth_choosing
+    from cutwater.profile.values import worth_choosing
 
     marked = worth_choosing(profile)
     total = profile.cuts[-1]

@@ -119,17 +119,9 @@ def _recurrent(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_: Any, **__: Any)
     return 2 * prod(x.shape[:-1]) * (w_input.numel() + w_hidden.numel())
 
 
-def _recurrent_backward(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_: Any, **__: Any) -> int:
-    """Once for the gradients of the inputs and once for those of the weights."""
-    return 2 * _recurrent(x, w_input, w_hidden)
-
-
-def _matrix_vector(matrix: Tensor, vector: Tensor, **_: Any) -> int:
-    return 2 * matrix.numel()
-
-
-def _dot(left: Tensor, right: Tensor, **_: Any) -> int:
-    return 2 * left.numel()
+def _each_once(first: Tensor, *_: Any, **__: Any) -> int:
+    """Each number of a matrix meets one of a vector, each of a vector one of another."""
+    return 2 * first.numel()
 
 
 EXACT: Formulas = {
@@ -140,49 +132,37 @@ EXACT: Formulas = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     aten.mkldnn_rnn_layer: _recurrent,
-    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
-    aten.mv: _matrix_vector,
-    aten.addmv: lambda bias, matrix, vector, **_: _matrix_vector(matrix, vector),
-    aten.dot: _dot,
-    aten.vdot: _dot,
+    # Once for the gradients of the inputs and once for those of the weights.
+    aten.mkldnn_rnn_layer_backward: lambda *layer, **named: 2 * _recurrent(*layer, **named),
+    aten.mv: _each_once,
+    aten.addmv: lambda bias, matrix, vector, **_: _each_once(matrix),
+    aten.dot: _each_once,
+    aten.vdot: _each_once,
 }
 """What really runs."""
 
 
-def _size(*parameters: Tensor | None) -> int:
-    return sum(parameter.numel() for parameter in parameters if parameter is not None)
+def _paper_weights(x: Tensor, *parameters: Tensor | None) -> int:
+    """Every parameter once for each row of the input."""
+    return 2 * x.shape[0] * sum(parameter.numel() for parameter in parameters if parameter is not None)
 
 
 def _paper_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *_: Any, **kwargs: Any) -> int:
     out: Tensor = kwargs["out_val"]
-    return 2 * out.shape[0] * prod(out.shape[2:]) * _size(weight, bias)
-
-
-def _paper_addmm(bias: Tensor, x: Tensor, weight: Tensor, **_: Any) -> int:
-    return 2 * x.shape[0] * _size(weight, bias)
-
-
-def _paper_mm(x: Tensor, weight: Tensor, **_: Any) -> int:
-    return 2 * x.shape[0] * weight.numel()
+    return prod(out.shape[2:]) * _paper_weights(out, weight, bias)
 
 
 def _paper_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *_: Any, **__: Any) -> int:
-    return 2 * x.shape[0] * _size(weight, bias)
-
-
-def _paper_layer_norm(
-    x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, *_: Any, **__: Any
-) -> int:
-    return 2 * x.shape[0] * _size(weight, bias)
+    return _paper_weights(x, weight, bias)
 
 
 PAPER: Formulas = {
     aten.convolution: _paper_convolution,
-    aten.addmm: _paper_addmm,
-    aten.mm: _paper_mm,
+    aten.addmm: lambda bias, x, weight, **_: _paper_weights(x, weight, bias),
+    aten.mm: lambda x, weight, **_: _paper_weights(x, weight),
     aten.native_batch_norm: _paper_norm,
     aten._native_batch_norm_legit: _paper_norm,
     aten.native_group_norm: _paper_norm,
-    aten.native_layer_norm: _paper_layer_norm,
+    aten.native_layer_norm: lambda x, shape, *parameters, **_: _paper_norm(x, *parameters),
 }
 """torchinfo's mult-adds, twice; torchinfo itself takes a linear layer once for a whole sequence."""

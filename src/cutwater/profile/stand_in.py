@@ -13,19 +13,16 @@ from cutwater.model.graph.nested import map_tensors, tensors_in
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
-def stand_in_mode() -> FakeTensorMode:
-    """Within, tensors have shape, type and device but no memory.
+def stand_in(module: nn.Module, inputs: Any) -> tuple[FakeTensorMode, nn.Module, Any]:
+    """The same module and inputs with tensors that have no memory, and the mode in which they can be called.
 
-    Unlike the meta device this takes the same operators as a CPU does (flash attention, say), so that what
-    is counted is what runs.
+    In that mode, tensors have shape, type and device but no memory. Unlike the meta device it takes the same
+    operators as a CPU does (flash attention, say), so that what is counted is what runs.
     """
-    return FakeTensorMode(allow_non_fake_inputs=True)
-
-
-def stand_in(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The same module with tensors that have no memory; the original is not touched."""
-    replaced: dict[int, Any] = {id(tensor): empty(tensor, mode) for tensor in _tensors(module)}
-    return copy.deepcopy(module, replaced)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    replaced: dict[int, Any] = {id(tensor): _empty(tensor, mode) for tensor in _tensors(module)}
+    light = copy.deepcopy(module, replaced)
+    return mode, light, map_tensors(lambda tensor: _empty(tensor, mode), inputs)
 
 
 def real_copy(module: nn.Module) -> nn.Module:
@@ -34,18 +31,13 @@ def real_copy(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, dict[int, Any](kept))
 
 
-def empty(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+def _empty(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
     """A tensor on the CPU, without memory, that looks like the given one."""
     with mode:
         bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(bare, requires_grad=tensor.requires_grad)
         return bare.requires_grad_(tensor.requires_grad)
-
-
-def empty_inputs(inputs: Any, mode: FakeTensorMode) -> Any:
-    """The same for every tensor in nested inputs."""
-    return map_tensors(lambda tensor: empty(tensor, mode), inputs)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -174,3 +174,25 @@ class Profile:
         # What a command prints of a profile holds more, such as its fit: that follows from the rest.
         known = {each.key for each in schema_of(cls)}
         return read(cls, {key: value for key, value in body.items() if key in known}, source)
+
+
+def worth_choosing(profile: Profile) -> tuple[int, ...]:
+    """The cuts l that no other cut matches with as few bits of w^C, FLOPs of the client, bits of S and of G.
+
+    Whatever its rate, a client whose share of the server is at least as fast as the client itself has its
+    lowest latency (eq. (20)) at one of these, because T_k then grows with each of the four. Where the server
+    is the slower side, or its compute is scarce among clients, another cut can be the better one. L is always
+    among them: it alone needs no server and sends nothing in a mini-batch.
+    """
+    allowed = [cut for cut in profile.cuts[:-1] if cut.ruled_out is None]
+    best = [cut.cut for cut in allowed if not any(_beats(other, cut) for other in allowed)]
+    return (*best, len(profile))
+
+
+def _beats(other: Cut, cut: Cut) -> bool:
+    """No worse in any amount, and better in one; of equals, the earlier is kept."""
+    theirs, ours = (
+        (each.client_bits, each.client_flops, each.smashed_bits, each.gradient_bits) for each in (other, cut)
+    )
+    no_worse = all(a <= b for a, b in zip(theirs, ours, strict=True))
+    return no_worse and (theirs != ours or other.cut < cut.cut)

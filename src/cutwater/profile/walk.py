@@ -24,7 +24,7 @@ from cutwater.model.precision import autocast
 from cutwater.model.traffic import tensor_bytes, traffic
 from cutwater.profile.flops import Formulas, OperatorCounter
 from cutwater.profile.held_memory import Storages
-from cutwater.profile.stand_in import empty_inputs, real_copy, stand_in, stand_in_mode
+from cutwater.profile.stand_in import real_copy, stand_in
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ def walk(layered: Layered, inputs: Any, formulas: Formulas, precision: str | Non
 
     A layer that wants to see numbers can't run like this; then a copy of the model runs for real.
     """
-    mode = stand_in_mode()
     try:
-        light = replace(layered, module=stand_in(layered.module, mode).train())
+        mode, light, bare = stand_in(layered.module, inputs)
         with mode, torch.random.fork_rng(devices=[]):
-            return list(_costs(light, empty_inputs(inputs, mode), formulas, precision))
+            return list(_costs(replace(layered, module=light.train()), bare, formulas, precision))
     except Exception:
         if any(tensor.is_meta for tensor in [*layered.module.parameters(), *tensors_in(inputs)]):
             raise

@@ -8,8 +8,7 @@ import numpy as np
 from cutwater.base.arrays import Floats
 from cutwater.federate.record import Record
 from cutwater.profile.fit import Fit
-from cutwater.profile.pareto import worth_choosing
-from cutwater.profile.values import Profile
+from cutwater.profile.values import Profile, worth_choosing
 from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress, new_figure
 
 if TYPE_CHECKING:
