@@ -6,8 +6,7 @@
     lossless        fp32 without its zeros
     quantised       int8, int4: every number as a level of a scale
     topk            the largest numbers of each sample
-    registry        codecs by name, or a user's own
-    words           codecs for people, the lossy ones called so
+    registry        codecs by name, or a user's own, and in words, the lossy ones called so
     checked         codecs at work, held to what they declare
     float_loops, quantise_loops, bit_loops   their inner loops, compiled
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated, Final
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.kinds import Choice, Flag, Many, Whole
 from cutwater.base.schema import check, described
 from cutwater.codec.checked import size_checked
-from cutwater.codec.value import Codec, Size, elements
+from cutwater.codec.value import Codec, Size
 
 BITS: Final[dict[str, int]] = {
     "float32": 32,
@@ -64,4 +65,4 @@ def crossing_size(crossings: Iterable[Crossing], codec: Codec, *, down: bool) ->
 def _size(crossing: Crossing, codec: Codec) -> Size:
     if crossing.dtype == "float32":
         return size_checked(codec, crossing.shape, f"a tensor of {crossing.shape} a sample")
-    return Size(BITS[crossing.dtype] * elements(crossing.shape), 0)
+    return Size(BITS[crossing.dtype] * prod(crossing.shape), 0)

@@ -1,6 +1,7 @@
 """Codecs that send every number as a float of its own: fp32, bf16 and fp16."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from cutwater.codec.value import (
     Values,
     aligned,
     checked_values,
-    elements,
     exact_data,
 )
 
@@ -31,7 +31,7 @@ class Fp32:
 
     def size(self, shape: Shape) -> Size:
         """32 bits a number."""
-        return Size(32 * elements(shape), 0)
+        return Size(32 * prod(shape), 0)
 
     def encode(self, values: Values, seed: int) -> Bytes:
         """Its memory."""
@@ -52,7 +52,7 @@ class Bf16:
 
     def size(self, shape: Shape) -> Size:
         """16 bits a number."""
-        return Size(16 * elements(shape), 0)
+        return Size(16 * prod(shape), 0)
 
     def encode(self, values: Values, seed: int) -> Bytes:
         """Rounded to nearest, ties to even."""
@@ -79,7 +79,7 @@ class Fp16:
 
     def size(self, shape: Shape) -> Size:
         """16 bits a number."""
-        return Size(16 * elements(shape), 0)
+        return Size(16 * prod(shape), 0)
 
     def encode(self, values: Values, seed: int) -> Bytes:
         """Rounded to nearest, ties to even; a finite number that would become infinite is refused."""

@@ -1,6 +1,7 @@
 """The lossless codec: numbers whose bits are all zero cost one bit each, where that pays."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,6 @@ from cutwater.codec.value import (
     aligned,
     checked_data,
     checked_values,
-    elements,
 )
 
 _HEADER = 8
@@ -39,7 +39,7 @@ class Lossless:
 
     def size(self, shape: Shape) -> Size:
         """At most the header more than float32 as it is."""
-        return Size(32 * elements(shape), 8 * _HEADER)
+        return Size(32 * prod(shape), 8 * _HEADER)
 
     def encode(self, values: Values, seed: int) -> Bytes:
         """The shorter of both."""
@@ -61,7 +61,7 @@ class Lossless:
         data = checked_data(data, shape)
         if len(data) < _HEADER or data[0] not in (_RAW, _SPARSE) or data[1:_HEADER].any():
             raise CodecError(f"{TENSOR} does not begin with a header of {self.name}")
-        body, size = data[_HEADER:], elements(shape)
+        body, size = data[_HEADER:], prod(shape)
         if data[0] == _SPARSE:
             return self._expanded(body, size).reshape(shape)
         if len(body) != 4 * size:

@@ -7,6 +7,7 @@ levels are then twice as dense. One number a sample is sent as float32: its scal
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from cutwater.codec.value import (
     Size,
     Values,
     checked_values,
-    elements,
     exact_data,
 )
 
@@ -55,8 +55,8 @@ class _Layout(NamedTuple):
         """By its dimensions, samples included."""
         samples, sample = shape[0], shape[1:]
         if len(shape) > 3:
-            return cls((samples, sample[0], elements(sample[1:])), (1, sample[0]), 0)
-        return cls((samples, 1, elements(sample)), (samples, 1), 1)
+            return cls((samples, sample[0], prod(sample[1:])), (1, sample[0]), 0)
+        return cls((samples, 1, prod(sample)), (samples, 1), 1)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Quantised:
 
     def _row(self, shape: Shape) -> int:
         """Bytes for the levels of one sample."""
-        return -(-elements(shape) * self.bits // 8)
+        return -(-prod(shape) * self.bits // 8)
 
     def _parts(self, data: Bytes, layout: _Layout, shape: Shape) -> tuple[Bytes, Bytes]:
         """Where the scales are, by rows, and where the levels are, by samples."""

@@ -1,6 +1,7 @@
 """The top-k codec: of each sample only its largest numbers."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from cutwater.codec.value import (
     Values,
     aligned,
     checked_values,
-    elements,
     exact_data,
 )
 
@@ -56,13 +56,13 @@ class TopK:
 
     def size(self, shape: Shape) -> Size:
         """32 bits for each number that is kept, and where it was."""
-        layout = self._layout(elements(shape))
+        layout = self._layout(prod(shape))
         return Size(32 * layout.kept + 8 * layout.bytes, 0)
 
     def encode(self, values: Values, seed: int) -> Bytes:
         """Without anything drawn."""
         values = checked_values(values)
-        samples, size = len(values), elements(values.shape[1:])
+        samples, size = len(values), prod(values.shape[1:])
         layout = self._layout(size)
         data = np.empty(samples * (4 * layout.kept + layout.bytes), np.uint8)
         kept, packed = self._parts(data, samples, layout)
@@ -81,7 +81,7 @@ class TopK:
     def decode(self, data: Bytes, shape: Shape) -> Values:
         """What was kept at its place, and zeros."""
         data = exact_data(self, data, shape)
-        samples, size = shape[0], elements(shape[1:])
+        samples, size = shape[0], prod(shape[1:])
         layout = self._layout(size)
         kept, packed = self._parts(data, samples, layout)
         values = aligned_floats(shape)

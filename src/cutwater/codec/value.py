@@ -1,6 +1,5 @@
 """What a codec is: one float32 tensor that crosses a cut, as bytes and back."""
 
-import math
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -97,11 +96,6 @@ def exact_data(codec: Codec, data: Bytes, shape: Shape) -> Bytes:
             f"{TENSOR} comes in {len(data):,} bytes, but {codec.name} makes {wanted:,} of shape {shape}"
         )
     return data
-
-
-def elements(shape: Shape) -> int:
-    """How many numbers a sample of this shape holds."""
-    return math.prod(shape)
 
 
 def plain(array: NDArray[Held]) -> NDArray[Held]:

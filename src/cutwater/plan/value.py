@@ -14,8 +14,7 @@ from cutwater.base.jsonfile import check_document, document
 from cutwater.base.kinds import Choice, Many, Number, Table, Text, Whole
 from cutwater.base.schema import Field, Nested, Schema, described, schema_of
 from cutwater.base.units import show_compute
-from cutwater.codec.registry import lossy_among
-from cutwater.codec.words import any_lossy
+from cutwater.codec.registry import any_lossy, lossy_among
 from cutwater.plan.explain import explain
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.latency import OVERLAP, PHASES, SECONDS, Details, Phases, details

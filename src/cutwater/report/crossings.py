@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutwater.base.text import shown
-from cutwater.codec.words import any_lossy, in_words, lossy, wire_in_words
+from cutwater.codec.registry import any_lossy, in_words, lossy, wire_in_words
 from cutwater.federate.record import ClientRound, KeptRound
 from cutwater.plan.session import Wire
 

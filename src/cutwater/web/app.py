@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from cutwater.base.errors import CutwaterError, ScenarioError
-from cutwater.codec.words import in_words
+from cutwater.codec.registry import in_words
 from cutwater.plan.fleet import SCHEDULES
 from cutwater.plan.jobs import OBJECTIVES
 from cutwater.plan.latency import PHASES

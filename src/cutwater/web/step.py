@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cutwater.base.units import show_seconds
-from cutwater.codec.words import any_lossy, in_words
+from cutwater.codec.registry import any_lossy, in_words
 from cutwater.federate.record import ratio
 from cutwater.plan.busy import Busy
 from cutwater.plan.latency import plain_bits
