@@ -234,7 +234,7 @@ def test_changes_are_made_together_and_clients_leave_by_name():
     assert tuple(changed.fleet.names) == ("c1", "c2", "c6", "c7", "c8")
     assert changed.server.compute == 1.5 * problem.server.compute
     assert changed.session.micro_batches == 2
-    assert (bill.compute, bill.link) == (0.5 * problem.server.compute, 5 * 8e6)
+    assert (bill["compute"], bill["link"]) == (0.5 * problem.server.compute, 5 * 8e6)
     assert np.array_equal(changed.fleet.up, problem.fleet.up[[0, 1, 5, 6, 7]] + 8e6)
 
 

@@ -52,18 +52,8 @@ EXAMPLES = "'all rates x1.2', 'c1..c5 removed', 'server compute + 500 GFLOPS' or
 _SAMPLES = Whole(1, quoted=True)
 
 
-@dataclass(frozen=True)
-class Bill:
-    """How much more there is of what may have a price; less is negative."""
-
-    compute: float = 0.0
-    link: float = 0.0
-    device: float = 0.0
-    uplink: float = 0.0
-    downlink: float = 0.0
-
-    def __add__(self, other: "Bill") -> "Bill":
-        return Bill(**{key: had + getattr(other, key) for key, had in vars(self).items()})
+Bill = dict[str, float]
+"""How much more there is of what may have a price, by its name in [prices]; less is negative."""
 
 
 @dataclass(frozen=True)
@@ -103,69 +93,73 @@ def outcomes(
         seconds = optimum(changed)
         if abs(latency - seconds) <= noise(problem) * latency:
             seconds = latency  # what differs is rounding
-        cost = prices.cost(**vars(bill)) if prices.money else None
+        cost = prices.cost(**bill) if prices.money else None
         found.append(Outcome(change, seconds, latency - seconds, cost))
     return sorted(found, key=lambda outcome: outcome.for_money if by_money else (0, -outcome.saved))
 
 
 def apply(problem: Problem, change: str) -> tuple[Problem, Bill]:
     """The changed problem, and what there is more of."""
-    bill = Bill()
+    bill: Bill = {}
     for part in (text.strip() for text in change.split(";")):
         problem, more = _part(problem, part)
-        bill += more
+        bill |= {key: bill.get(key, 0.0) + amount for key, amount in more.items()}
     return problem, bill
 
 
 def _part(problem: Problem, text: str) -> tuple[Problem, Bill]:
     if found := _PARTS.match(text):
         count = Whole(1, quoted=True).read(found["count"], "micro_batches", PlanError)
-        return problem.replace(session=replace(problem.session, micro_batches=count)), Bill()
+        return problem.replace(session=replace(problem.session, micro_batches=count)), {}
     if found := _WIRE.match(text):
         codec = Choice(CODECS, own=True).read(found["codec"], "the codec of the wire", PlanError)
-        return with_wire(problem, codec, problem.session.micro_batches), Bill()
+        return with_wire(problem, codec, problem.session.micro_batches), {}
     if found := _OF_SERVER.match(text):
         had = problem.server.compute
-        compute = float(_changed(np.array([had]), "compute", found["how"], found["amount"], text)[0])
-        return problem.at_compute(compute), Bill(compute=compute - had)
+        compute = float(_changed(np.array([had]), "compute", found)[0])
+        return problem.at_compute(compute), {"compute": compute - had}
     if found := _OF_LINK.match(text):
-        return _with_link(problem, found["link"], found["how"], found["amount"], text)
+        return _with_link(problem, found)
     if found := _REMOVED.match(text):
         stay = np.flatnonzero(~_who(problem.fleet, found["who"]))
         if not stay.size:
             raise PlanError(f"the change {text!r} leaves no clients, but a plan needs at least one")
-        return problem.replace(clients=problem.fleet.some(stay)), Bill()
+        return problem.replace(clients=problem.fleet.some(stay)), {}
     if found := _OF_CLIENTS.match(text):
-        who = _who(problem.fleet, found["who"])
-        return _with_columns(problem, who, found["key"], found["how"], found["amount"], text)
+        return _with_columns(problem, found)
     raise PlanError(f"the change {text!r} can't be read: write {EXAMPLES}, with semicolons between several")
 
 
-def _with_link(problem: Problem, link: str, how: str, amount: str, text: str) -> tuple[Problem, Bill]:
+def _with_link(problem: Problem, found: re.Match[str]) -> tuple[Problem, Bill]:
     """Another capacity of a link that all clients share."""
+    link = found["link"]
     way = link.removesuffix("link")
     had: float = getattr(problem.band, way)
     if had == NO_LIMIT:
-        raise PlanError(f"the change {text!r} is of a link that is not shared: add [{link}] to the scenario")
-    new = float(_changed(np.array([had]), "rate", how, amount, text)[0])
-    return problem.replace(band=replace(problem.band, **{way: new})), Bill(**{link: new - had})
+        raise PlanError(
+            f"the change {found.string!r} is of a link that is not shared: add [{link}] to the scenario"
+        )
+    new = float(_changed(np.array([had]), "rate", found)[0])
+    return problem.replace(band=replace(problem.band, **{way: new})), {link: new - had}
 
 
-def _with_columns(
-    problem: Problem, who: Bools, key: str, how: str, amount: str, text: str
-) -> tuple[Problem, Bill]:
-    fleet, (unit, names) = problem.fleet, _KEYS[key]
+def _with_columns(problem: Problem, found: re.Match[str]) -> tuple[Problem, Bill]:
+    """Other numbers of some clients."""
+    fleet, (unit, names) = problem.fleet, _KEYS[found["key"]]
+    who = _who(fleet, found["who"])
     columns = {name: getattr(fleet, name).copy() for name in names}
     more = 0.0
     for column in columns.values():
-        new = _changed(column[who].astype(np.float64), unit, how, amount, text)
+        new = _changed(column[who].astype(np.float64), unit, found)
         more += float((new - column[who]).sum())
         column[who] = new if unit is not None else np.maximum(np.rint(new), 1)
-    bill = Bill(link=more / 2) if unit == "rate" else Bill(device=more) if unit == "compute" else Bill()
+    bill = {"link": more / 2} if unit == "rate" else {"device": more} if unit == "compute" else {}
     return problem.replace(clients=fleet.replace(**columns)), bill
 
 
-def _changed(had: Floats, unit: Unit | None, how: str, amount: str, text: str) -> Floats:
+def _changed(had: Floats, unit: Unit | None, found: re.Match[str]) -> Floats:
+    """What there is after a change of what there was."""
+    how, amount, text = found["how"], found["amount"], found.string
     if how in "x×*":
         try:
             times = float(amount)

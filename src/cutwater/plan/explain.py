@@ -45,7 +45,8 @@ def _bottleneck(plan: "Plan") -> str:
     parts = {"its own computing": client.phases.client, "the link": client.phases.link}
     if client.mode == "split":
         parts["the server"] = client.phases.server
-    shown = ", ".join(f"{part} {seconds / client.latency:.0%}" for part, seconds in _largest_first(parts))
+    largest_first = sorted(parts.items(), key=lambda part: -part[1])
+    shown = ", ".join(f"{part} {seconds / client.latency:.0%}" for part, seconds in largest_first)
     how = "trains the whole model" if client.mode == "fedavg" else f"is cut after layer {client.cut}"
     if client.second_cut:
         how += f", and again after layer {client.second_cut}"
@@ -148,7 +149,3 @@ def _named(change: Change) -> str:
         if change.kind == "link"
         else f"a 10 % faster {change.client}"
     )
-
-
-def _largest_first(parts: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(parts.items(), key=lambda part: -part[1])

@@ -285,25 +285,27 @@ def session_bits(
     problem: Problem, cuts: ArrayLike, clients: Which = ALL, wires: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
     """What crosses a client's link in a session, up and down: what the phases above move, in bits."""
-    costs, crossing, work = problem.costs, problem.wire_costs, problem.work[clients]
-    row, wire = np.asarray(cuts, dtype=np.int64) - 1, _wires(problem, wires, clients)
-    once, parts = _once(problem, row, clients), problem.steps.parts[clients]
-    bits_up, heads_up = crossing.up(wire, row, problem.fresh.at(clients))
-    # Bits are whole numbers, while a third of a session's, say, has no end in binary.
-    smashed = np.rint(np.multiply(bits_up, work) + heads_up * parts)
-    gradient = np.multiply(crossing.gradient[wire, row], work) + crossing.gradient_message[wire, row] * parts
-    return costs.bits[row] + smashed, costs.bits[row] + once + gradient
+    return _bits(problem, problem.wire_costs, cuts, clients, _wires(problem, wires, clients))
 
 
 def plain_bits(
     problem: Problem, cuts: ArrayLike, clients: Which = ALL, schedule: str = SCHEDULES[0]
 ) -> tuple[Floats, Floats]:
     """The same without any codec: what the plan's cuts move as fp32, up and down, by one schedule."""
+    plain = WireCosts.of(problem.profile, problem.costs, (Wire(schedule=schedule),))
+    return _bits(problem, plain, cuts, clients, np.array(0))
+
+
+def _bits(
+    problem: Problem, crossing: WireCosts, cuts: ArrayLike, clients: Which, wire: Ints
+) -> tuple[Floats, Floats]:
     costs, work, row = problem.costs, problem.work[clients], np.asarray(cuts, dtype=np.int64) - 1
-    crossing = WireCosts.of(problem.profile, costs, (Wire(schedule=schedule),))
-    up, _ = crossing.up(0, row, problem.fresh.at(clients))
-    once = _once(problem, row, clients)
-    return costs.bits[row] + np.rint(up * work), costs.bits[row] + once + costs.gradient[row] * work
+    once, parts = _once(problem, row, clients), problem.steps.parts[clients]
+    bits_up, heads_up = crossing.up(wire, row, problem.fresh.at(clients))
+    # Bits are whole numbers, while a third of a session's, say, has no end in binary.
+    smashed = np.rint(np.multiply(bits_up, work) + heads_up * parts)
+    gradient = np.multiply(crossing.gradient[wire, row], work) + crossing.gradient_message[wire, row] * parts
+    return costs.bits[row] + smashed, costs.bits[row] + once + gradient
 
 
 def latency(
