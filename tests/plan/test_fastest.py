@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from plan_cases import problems
 
 from cutwater.base.errors import PlanError
-from cutwater.plan.fastest import fastest
-from cutwater.plan.optimum import optimum
+from cutwater.plan.optimum import fastest, optimum
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,10 +8,10 @@ from scip_jobs import scip_jobs_optimum
 from wire_cases import random_wire_problem
 
 from cutwater.base.errors import PlanError
-from cutwater.plan.curve import Curve
+from cutwater.plan.curve import Cell, lower_hull
 from cutwater.plan.exact import exact
+from cutwater.plan.fastest_jobs import curve_of
 from cutwater.plan.fleet import Client
-from cutwater.plan.hull import Cell, lower_hull
 from cutwater.plan.jobs import OBJECTIVES, Job, plan_jobs
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session
@@ -136,7 +136,7 @@ def test_the_interval_of_a_sum_is_narrow(clients, gap):
 def test_a_curve_lies_above_the_corners_of_its_cells(wires):
     rng = np.random.default_rng(5)
     problem = random_wire_problem(rng, 4, codecs=2) if wires else random_problem(rng, network_like(20), 8)
-    curve = Curve.of(problem, problem.server.compute)
+    curve = curve_of(problem, problem.server.compute)
     low, high = exact(problem).latency, curve.last if np.isfinite(curve.last) else 3 * curve.ceiling
     for start, end in np.sort(rng.uniform(low, high, (20, 2)), axis=1):
         hull = lower_hull(Cell.of(curve, start, end).corners())

@@ -7,9 +7,9 @@ from plan_cases import helped_by_server
 from run_folders import coded_problem, small_problem
 
 from cutwater.plan.exact import certified_bound, exact
-from cutwater.plan.knee import WORTH, knee, server_curve
 from cutwater.plan.problem import Server
 from cutwater.plan.session import Wires
+from cutwater.plan.worth import KNEE, knee, server_curve
 
 
 @settings(deadline=None, max_examples=25)
@@ -20,9 +20,9 @@ def test_at_the_knee_a_server_saves_nine_tenths_of_what_any_could(clients, seed)
     if bend is None:
         return  # no server helps this fleet
     saved = (bend.without - bend.latency) / (bend.without - bend.floor)
-    assert saved >= WORTH - 1e-9
+    assert saved >= KNEE - 1e-9
     less = exact(problem.replace(server=Server(bend.compute * 0.99))).latency
-    assert (bend.without - less) / (bend.without - bend.floor) < WORTH + 0.01
+    assert (bend.without - less) / (bend.without - bend.floor) < KNEE + 0.01
     assert bend.floor <= bend.latency <= bend.without
 
 
@@ -34,7 +34,7 @@ def test_there_is_no_knee_outside_of_the_range():
 def test_where_links_are_shared_the_knee_is_proven_within_an_interval():
     problem = helped_by_server(0, 4)
     bend = knee(problem)
-    goal = bend.without - WORTH * (bend.without - bend.floor)
+    goal = bend.without - KNEE * (bend.without - bend.floor)
     assert bend.latency == pytest.approx(
         exact(problem.replace(server=Server(bend.compute))).latency, rel=1e-9
     )

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutwater.plan.curve import Curve
+from cutwater.plan.optimum import Field
+from cutwater.plan.problem import Problem
 from cutwater.plan.root import jumps_between, smallest_feasible
 
 
@@ -49,10 +51,19 @@ class Budgets:
     """No allocation has a smaller one."""
 
 
+def curve_of(problem: Problem, F: float, scale: float = 1.0) -> Curve:
+    """The curve of a job with a clock that runs so many times as fast."""
+    if scale != 1.0:
+        fleet = problem.fleet
+        columns = {name: getattr(fleet, name) / scale for name in ("compute", "up", "down")}
+        problem = problem.replace(clients=fleet.replace(**columns, rtt=fleet.rtt * scale))
+    return Curve.of(Field.plain(problem).everyone, F, scale)
+
+
 def fastest(curves: Sequence[Curve], F: float) -> Fastest:
     """The smallest θ by which all jobs can be done."""
     stuck = max(curve.stuck for curve in curves)
-    helped = [curve for curve in curves if (curve.alone > -np.inf).any()]
+    helped = [curve for curve in curves if curve.helps]
     if not helped or F == 0:
         return _stuck(curves, stuck)
     floor = max(curve.floor for curve in helped)
@@ -72,16 +83,13 @@ def fastest(curves: Sequence[Curve], F: float) -> Fastest:
     if stuck >= found.high:
         return _stuck(curves, stuck)
     value, lower = max(stuck, found.high), max(stuck, found.low)
-    return Fastest(value, lower, _jumper(curves, value) if found.jump else None)
+    # Where demand jumps, the first job whose need does holds it.
+    jumper = next(j for j, curve in enumerate(curves) if (curve.alone == value).any()) if found.jump else None
+    return Fastest(value, lower, jumper)
 
 
 def _stuck(curves: Sequence[Curve], stuck: float) -> Fastest:
     return Fastest(stuck, stuck, next(j for j, curve in enumerate(curves) if curve.stuck == stuck))
-
-
-def _jumper(curves: Sequence[Curve], value: float) -> int:
-    """The first job whose need jumps at θ."""
-    return next(j for j, curve in enumerate(curves) if (curve.alone == value).any())
 
 
 def _ceiling(curves: Sequence[Curve], F: float, floor: float) -> float:

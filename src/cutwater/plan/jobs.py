@@ -25,9 +25,8 @@ from cutwater.base.errors import PlanError, suggest
 from cutwater.base.jsonfile import document
 from cutwater.base.kinds import Number, quote
 from cutwater.base.speech import by_file
-from cutwater.plan.curve import Curve
 from cutwater.plan.exact import ROUNDING, exact
-from cutwater.plan.fastest_jobs import share_out
+from cutwater.plan.fastest_jobs import curve_of, share_out
 from cutwater.plan.problem import Problem, Server
 from cutwater.plan.root import AT_OPTIMUM
 from cutwater.plan.sum_of_jobs import smallest_sum
@@ -188,12 +187,12 @@ def plan_jobs(jobs: Iterable[Job], server: Server, objective: str = "slowdown") 
     undisturbed = [exact(job.problem, leftover="none") for job in all_]
     weights = [job.weight for job in all_]
     if objective == "sum":
-        found = smallest_sum([Curve.of(job.problem, F) for job in all_], weights, F)
+        found = smallest_sum([curve_of(job.problem, F) for job in all_], weights, F)
     else:
         scales = weights
         if objective == "slowdown":
             scales = [w / (plan.latency or 1.0) for w, plan in zip(weights, undisturbed, strict=True)]
-        curves = [Curve.of(job.problem, F, scale) for job, scale in zip(all_, scales, strict=True)]
+        curves = [curve_of(job.problem, F, scale) for job, scale in zip(all_, scales, strict=True)]
         found = share_out(curves, F)
     plans = tuple(
         JobPlan(job, exact(job.problem.at_compute(part)), whole, F)

@@ -10,8 +10,9 @@ import numpy as np
 
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
+from cutwater.plan.curve import Curve
 from cutwater.plan.problem import Problem
-from cutwater.plan.root import Bracket, jumps_between, smallest_feasible
+from cutwater.plan.root import TOLERANCE, Bracket, jumps_between, smallest_feasible
 from cutwater.plan.shared_links import CLOSE, share_links
 from cutwater.plan.tables import ClientTables, CutTables, undominated, without_server
 
@@ -132,18 +133,11 @@ class Optimum:
 
 def solve(table: ClientTables, F: float) -> Optimum:
     """The optimum of some clients with so much of the server."""
-    alone = table.alone
-    if F == 0:
-        slowest = float(alone.max())
-        return Optimum(slowest, slowest, None, np.full_like(alone, np.inf))
-    ceiling, least = table.extremes(F / len(alone))
-    helped = alone > least
-    slowest = float(alone.max(where=~helped, initial=0.0))
-    if not helped.any():
-        return Optimum(slowest, slowest, None, least)
-    floor = float(least.max(where=helped, initial=0.0))
-    shared = search(table.with_alone(np.where(helped, alone, -np.inf)), F, floor, ceiling)
-    return Optimum(max(slowest, shared.high), max(slowest, shared.low), shared, least)
+    curve = Curve.of(table, F)
+    if not curve.helps:
+        return Optimum(curve.stuck, curve.stuck, None, curve.least)
+    shared = search(curve.table, F, curve.floor, curve.ceiling)
+    return Optimum(max(curve.stuck, shared.high), max(curve.stuck, shared.low), shared, curve.least)
 
 
 def search(table: ClientTables, F: float, floor: float, ceiling: float) -> Bracket:
@@ -170,3 +164,32 @@ class _Demand:
         needy = self._table.alone >= T
         if 4 * np.count_nonzero(needy) < 3 * len(needy):
             self._table = self._table.take(needy)
+
+
+def fastest(problem: Problem, count: int) -> Ints:
+    """The places of so many clients whose round together is the shortest, in the fleet's order.
+
+    By T, some of them can be done exactly when the smallest needs at T (:mod:`cutwater.plan.exact`) add up to
+    no more than the server has. That sum falls as T grows, so the smallest such T is found by bisection, and
+    the clients with the smallest needs there are the fastest choice of all. Of clients that need the same,
+    those that are quicker by themselves come first, then in fleet order.
+    """
+    if not 1 <= count <= len(problem):
+        raise PlanError(f"{count} clients are to be chosen, but the fleet has {len(problem)}")
+    refuse_shared(problem, "the fastest choice of clients")
+    field = Field.plain(problem)
+    table, F = field.everyone, problem.server.compute
+
+    def least(T: float) -> Floats:
+        return np.partition(table.needs(T), count - 1)[:count]
+
+    # The round of all clients is one that any choice of them can keep.
+    low, high = 0.0, field.optimum(F)
+    while high - low > TOLERANCE * high:
+        middle = 0.5 * (low + high)
+        if least(middle).sum() <= F:
+            high = middle
+        else:
+            low = middle
+    chosen = np.lexsort((table.alone, table.needs(high)))[:count]
+    return np.sort(chosen)

@@ -7,7 +7,7 @@ For every price λ ≥ 0 of the server, Σ_j min over T of (w_j·T + λ·D_j(T))
 and what remains is a knapsack of straight pieces: take them in the order of seconds for each FLOPS until the
 server is used up. At most one job then lies between two corners of its hull, as no real plan does; it is
 branched on: either it is done before some T or it is not. Both halves have better bounds, and the smaller of
-the two is the new one. The curves themselves are known from below, cell by cell (:mod:`cutwater.plan.hull`);
+the two is the new one. The curves themselves are known from below, cell by cell (:mod:`cutwater.plan.curve`);
 cells that a bound rests on are made smaller until they are not what keeps it from the best plan found.
 """
 
@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 
-from cutwater.plan.curve import Curve
+from cutwater.plan.curve import Cell, Corner, Curve, lower_hull
 from cutwater.plan.fastest_jobs import Budgets, fastest, share_out
-from cutwater.plan.hull import Cell, Corner, lower_hull
 
 CLOSE = 1e-6
 """How near bound and plan come to each other, relatively, before the search ends."""
