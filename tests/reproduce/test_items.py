@@ -75,7 +75,7 @@ def test_values_are_frozen_and_become_json(name, quick_values):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_figure_has_column_width_and_labelled_axes(name, quick_values):
     (item,) = choose([name])
-    figure = item.draw(quick_values(name))
+    figure = item.figure(quick_values(name))
     assert figure.get_size_inches()[0] == COLUMN
     assert any(axes.get_xlabel() for axes in figure.axes)
     assert any(axes.get_ylabel() for axes in figure.axes) or name == "table-2"
@@ -87,7 +87,7 @@ def test_the_figure_has_column_width_and_labelled_axes(name, quick_values):
 @pytest.mark.parametrize("name", ["table-2", "clients"])
 def test_the_same_numbers_give_the_same_figure_byte_for_byte(name, quick_values):
     (item,) = choose([name])
-    first, second = (item.draw(quick_values(name)) for _ in range(2))
+    first, second = (item.figure(quick_values(name)) for _ in range(2))
     assert as_svg(first) == as_svg(second)
     assert as_png(first) == as_png(second)
 

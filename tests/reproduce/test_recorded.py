@@ -107,14 +107,14 @@ def test_what_was_trained_now_is_told_in_the_same_words(quick_values):
     assert claims["EfficientNetV2-M: time to 0.8 and 0.9"]
     assert claims[f"EfficientNetV2 approaches 0.90 after {PAPER} rounds"]
     assert "EfficientNetV2-M, 2 seeds, 60 of 60 rounds" in ITEM.reading(full)
-    assert ITEM.draw(full).axes[1].get_xscale() == "log"
+    assert ITEM.figure(full).axes[1].get_xscale() == "log"
 
 
 def test_efficientnet_is_drawn_once_it_is_whole_with_its_seeds_and_in_decades(quick_values):
     values = quick_values("accuracy")
-    part = ITEM.draw(replace(values, recorded=Recorded(0.05, (whole(1), synthetic(2, [0.5])))))
+    part = ITEM.figure(replace(values, recorded=Recorded(0.05, (whole(1), synthetic(2, [0.5])))))
     assert len(part.axes) == 2
-    drawn = ITEM.draw(replace(values, recorded=Recorded(0.05, (whole(1), whole(2)))))
+    drawn = ITEM.figure(replace(values, recorded=Recorded(0.05, (whole(1), whole(2)))))
     by_title = {axes.get_title(loc="left"): axes for axes in drawn.axes}
     assert set(by_title) == {
         "(a) mlp, 2 seeds",

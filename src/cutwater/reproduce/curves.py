@@ -13,7 +13,7 @@ from cutwater.profile.fit import Fit, fit
 from cutwater.profile.values import Profile
 from cutwater.reproduce.item import Context
 from cutwater.reproduce.paper_setup import MODEL, paper_profile
-from cutwater.reproduce.sheet import CURVE, TRUE, panels, styled
+from cutwater.reproduce.sheet import CURVE, TRUE, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +43,29 @@ class Form:
     """The paper's coefficient (Table II)."""
     legend: Literal["upper left", "upper right"]
     """Where the curve leaves room for one."""
+
+    def run(self, settings: "CurveSettings", _: Context) -> "Curve":
+        """How an item counts the amount and fits the curve."""
+        profile, found = counted(settings)
+        return Curve(
+            model=profile.model,
+            unit=self.unit,
+            parameters={name: getattr(found, key) for name, key in self.parameters.items()},
+            r2=getattr(found, self.r2),
+            true=numbers(self.amount(profile), self.scale),
+            fitted=numbers(self.curve(found, np.arange(1, len(profile) + 1)), self.scale),
+        )
+
+    def draw(self, curve: "Curve") -> "Figure":
+        """How an item draws it: true values as dots, the fitted curve as a line."""
+        figure, (axes,) = panels(2.35)
+        cuts = np.arange(1, len(curve.true) + 1)
+        axes.plot(cuts, curve.true, "o", color=TRUE, markersize=2.8, label="counted at each cut")
+        axes.plot(cuts, curve.fitted, color=CURVE, label=f"{self.tex},  $R$ = {curve.r2:.4f}")
+        axes.set(xlabel="cut layer $l$", ylabel=f"{self.name} ({self.unit})", xlim=(0, len(cuts) + 1))
+        axes.set_ylim(bottom=0)
+        axes.legend(loc=self.legend)
+        return figure
 
 
 SIZE = Form(
@@ -122,37 +145,3 @@ def counted(settings: CurveSettings) -> tuple[Profile, Fit]:
 def numbers(values: Floats, scale: float = 1.0) -> tuple[float, ...]:
     """An array in another unit, as frozen numbers."""
     return tuple(float(value) / scale for value in values)
-
-
-def run_curve(form: Form) -> Callable[[CurveSettings, Context], Curve]:
-    """How an item counts an amount and fits its curve."""
-
-    def run(settings: CurveSettings, _: Context) -> Curve:
-        profile, found = counted(settings)
-        return Curve(
-            model=profile.model,
-            unit=form.unit,
-            parameters={name: getattr(found, key) for name, key in form.parameters.items()},
-            r2=getattr(found, form.r2),
-            true=numbers(form.amount(profile), form.scale),
-            fitted=numbers(form.curve(found, np.arange(1, len(profile) + 1)), form.scale),
-        )
-
-    return run
-
-
-def draw_curve(form: Form) -> "Callable[[Curve], Figure]":
-    """How an item draws it: true values as dots, the fitted curve as a line."""
-
-    @styled
-    def draw(curve: Curve) -> "Figure":
-        figure, (axes,) = panels(2.35)
-        cuts = np.arange(1, len(curve.true) + 1)
-        axes.plot(cuts, curve.true, "o", color=TRUE, markersize=2.8, label="counted at each cut")
-        axes.plot(cuts, curve.fitted, color=CURVE, label=f"{form.tex},  $R$ = {curve.r2:.4f}")
-        axes.set(xlabel="cut layer $l$", ylabel=f"{form.name} ({form.unit})", xlim=(0, len(cuts) + 1))
-        axes.set_ylim(bottom=0)
-        axes.legend(loc=form.legend)
-        return figure
-
-    return draw

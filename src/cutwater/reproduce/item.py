@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+
+from cutwater.reproduce.sheet import look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,22 +16,15 @@ C = TypeVar("C")
 V = TypeVar("V")
 
 
-class ShowProgress(Protocol):
-    """Hears how far an item is, for a progress bar."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """So many of all steps are done."""
-
-
-def unwatched(done: int, total: int) -> None:
-    """For where nobody waits."""
+ShowProgress = Callable[[int, int], None]
+"""Hears how many of all steps of an item are done, for a progress bar."""
 
 
 @dataclass(frozen=True)
 class Context:
     """What surrounds the run of an item."""
 
-    watch: ShowProgress = unwatched
+    watch: ShowProgress = lambda *_: None
     runs: Path | None = None
     """Where long trainings keep their run folders, so that they can be resumed; None keeps nothing."""
 
@@ -101,6 +96,11 @@ class Item(Generic[C, V]):
     """What to see in the figure, in one or two sentences with the numbers in them."""
     claims: Callable[[V], Sequence[Claim]] = lambda _: ()
     expected: tuple[Expected, ...] = ()
+
+    def figure(self, values: V) -> "Figure":
+        """What is drawn of its values, in the look that all figures have."""
+        with look():
+            return self.draw(values)
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
 from cutwater.reproduce.catalogue import NAMES
-from cutwater.reproduce.item import Context, Item, ShowProgress, plain
+from cutwater.reproduce.item import Context, Item, plain
 from cutwater.reproduce.page import page
 from cutwater.reproduce.sheet import as_png, as_svg
 
@@ -30,7 +31,7 @@ FORMAT = "cutwater.reproduction"
 VERSION = 1
 
 ShowItemProgress = Callable[[str, int, int], None]
-"""ShowProgress (item, done, total)."""
+"""Hears of which item how many of all steps are done."""
 
 
 def reproduce(
@@ -54,10 +55,10 @@ def make(
 ) -> dict[str, Any]:
     """One item: run it, draw it, write it; returns its document."""
     began = clock()
-    watch = _watch(item.name, progress)
+    watch = partial(progress, item.name)
     watch(0, 1)
     values = item.run(settings, Context(watch=watch, runs=out / "runs" / item.name))
-    figure = item.draw(values)
+    figure = item.figure(values)
     body = {
         "item": item.name,
         "source": item.source,
@@ -103,13 +104,6 @@ def _read(out: Path, name: str) -> dict[str, Any] | None:
     except FileFormatError:
         # Left over from another release: it is made anew when it is asked for.
         return None
-
-
-def _watch(name: str, progress: ShowItemProgress) -> ShowProgress:
-    def watch(done: int, total: int) -> None:
-        progress(name, done, total)
-
-    return watch
 
 
 def _made_with() -> dict[str, str]:

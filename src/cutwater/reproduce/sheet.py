@@ -1,10 +1,9 @@
 """Figures that can be printed: column width, 8-point text, the same bytes for the same numbers."""
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from cutwater.report.figures import GROUP_COLOURS, NO_MATPLOTLIB, blank_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-V = TypeVar("V")
 
 COLUMN = 3.5
 """Inches: one column of a journal."""
@@ -61,17 +58,6 @@ def look() -> Iterator[None]:
         raise CutwaterError(NO_MATPLOTLIB) from error
     with rc_context(_LOOK):
         yield
-
-
-def styled(draw: "Callable[[V], Figure]") -> "Callable[[V], Figure]":
-    """Give a drawing function the look."""
-
-    @wraps(draw)
-    def drawn(values: V) -> "Figure":
-        with look():
-            return draw(values)
-
-    return drawn
 
 
 def panels(height: float, rows: int = 1, columns: int = 1, **options: Any) -> "tuple[Figure, list[Axes]]":

@@ -5,6 +5,7 @@ seed and timed by several planners' clocks; that the bits are the same is checke
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cutwater.federate.clock import clock_only
 from cutwater.federate.record import Record
 from cutwater.federate.selection import select
 from cutwater.federate.study import Study
-from cutwater.federate.verify import Check, verify
+from cutwater.federate.verify import verify
 from cutwater.model import zoo
 from cutwater.model.precision import one_thread
 from cutwater.plan.planners import run as plan_by
@@ -200,16 +201,9 @@ def clock(study: Study, rounds: tuple[int, ...]) -> tuple[float, ...]:
 
 def check(study: Study, last: int, seed: int) -> tuple[SameBits, ...]:
     """Train the first rounds as FedAvg, by the study's plan and with random cuts, and compare all bits."""
-    trainer = LocalTrainer(study.job(), (), sensible_workers(study))
-    try:
-        with one_thread():
-            return tuple(_same_bits(found) for found in verify(study, trainer, last, seed))
-    finally:
-        trainer.close()
-
-
-def _same_bits(found: Check) -> SameBits:
-    return SameBits(found.round, found.agrees, dict(found.digests))
+    with closing(LocalTrainer(study.job(), (), sensible_workers(study))) as trainer, one_thread():
+        found = verify(study, trainer, last, seed)
+        return tuple(SameBits(each.round, each.agrees, dict(each.digests)) for each in found)
 
 
 def long_sessions(rounds: int, seed: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from cutwater.plan.session import Wires
 from cutwater.plan.worth import CODECS, PARTS, Worth, worth
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
-from cutwater.reproduce.sheet import letters, panels, styled
+from cutwater.reproduce.sheet import letters, panels
 from cutwater.reproduce.training import TrainingSettings, heard_by, kept_in, load_data, make_study, train
 
 if TYPE_CHECKING:
@@ -145,7 +145,6 @@ def with_codec(study: Study, codec: str) -> Study:
     return replace(study, wires=Wires.both_ways(codec), planner="splitfed-best")
 
 
-@styled
 def draw(values: Beyond) -> "Figure":
     """Seconds by number of parts for each codec, and accuracy by codec."""
     figure, axes = panels(4.4, rows=2)

@@ -7,7 +7,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.value import Plan
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, by_group, ten
-from cutwater.reproduce.sheet import INK, panels, stacked_bars, styled
+from cutwater.reproduce.sheet import INK, panels, stacked_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,6 @@ def run(settings: Settings, _: Context) -> Clients:
     return Clients(tuple(problem.fleet.names), problem.layers, fedavg, alternating, exact)
 
 
-@styled
 def draw(values: Clients) -> "Figure":
     """FedAvg above, SFL below, on one scale."""
     figure, (whole, split) = panels(3.7, rows=2, sharex=True, sharey=True)

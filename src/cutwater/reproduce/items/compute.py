@@ -1,6 +1,6 @@
 """Fig. 5: the client's computing load against the cut."""
 
-from cutwater.reproduce.curves import COUNTED, LOAD, Curve, CurveSettings, draw_curve, run_curve
+from cutwater.reproduce.curves import COUNTED, LOAD, Curve, CurveSettings
 from cutwater.reproduce.item import Expected, Item
 
 
@@ -22,8 +22,8 @@ ITEM = Item(
     about="What a client computes for one sample, forward and backward, for every cut, and the fitted line.",
     basis=f"{COUNTED} The backward pass is taken as κ = 4.7 forward passes (see kappa).",
     normal=CurveSettings(),
-    run=run_curve(LOAD),
-    draw=draw_curve(LOAD),
+    run=LOAD.run,
+    draw=LOAD.draw,
     reading=reading,
     expected=(Expected("r2", 0.9657, 0.9661), Expected("true.-1", 1.27, 1.29)),
 )

@@ -8,7 +8,7 @@ from cutwater.plan.planners import solve
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
-from cutwater.reproduce.sheet import QUIET, letters, panels, styled
+from cutwater.reproduce.sheet import QUIET, letters, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,6 @@ def run(settings: Settings, _: Context) -> Convergence:
     return Convergence(names, problem.layers, turns, plan.outcome, solve(problem).latency)
 
 
-@styled
 def draw(values: Convergence) -> "Figure":
     """Cuts, shares and latency below each other."""
     figure, axes = panels(4.9, rows=3, sharex=True)

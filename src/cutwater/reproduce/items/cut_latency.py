@@ -12,7 +12,7 @@ from cutwater.profile.fit import fit
 from cutwater.report.figures import GROUP_COLOURS, PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import SHARE, by_group, lone_client
-from cutwater.reproduce.sheet import panels, stacked_bars, styled
+from cutwater.reproduce.sheet import panels, stacked_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,6 @@ def run(settings: Settings, _: Context) -> CutLatency:
     )
 
 
-@styled
 def draw(values: CutLatency) -> "Figure":
     """Stacked by kind of time, with the three cuts that matter marked."""
     figure, (axes,) = panels(2.75)

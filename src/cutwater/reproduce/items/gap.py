@@ -15,7 +15,7 @@ from cutwater.plan.session import Session
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import EPOCHS, PICKED, SERVER, profile
-from cutwater.reproduce.sheet import INK, letters, panels, styled
+from cutwater.reproduce.sheet import INK, letters, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,6 @@ def run(settings: Settings, context: Context) -> Gap:
     return Gap(**{name: tuple(values) for name, values in columns.items()}, ended=dict(ended), rising=rising)
 
 
-@styled
 def draw(values: Gap) -> "Figure":
     """How the gaps are spread."""
     figure, axes = panels(3.6, rows=2)

@@ -12,7 +12,7 @@ from cutwater.profile.measure import WARM_UP, measure
 from cutwater.report.figures import PHASE_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import MODEL
-from cutwater.reproduce.sheet import panels, styled
+from cutwater.reproduce.sheet import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,6 @@ def run(settings: Settings, context: Context) -> Kappa:
     )
 
 
-@styled
 def draw(values: Kappa) -> "Figure":
     """Times by repetition, and their ratio."""
     figure, (times, ratio) = panels(3.1, rows=2, sharex=True, height_ratios=(3, 2))

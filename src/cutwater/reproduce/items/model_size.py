@@ -1,6 +1,6 @@
 """Fig. 3: the size of the client-side model against the cut."""
 
-from cutwater.reproduce.curves import COUNTED, SIZE, Curve, CurveSettings, draw_curve, run_curve
+from cutwater.reproduce.curves import COUNTED, SIZE, Curve, CurveSettings
 from cutwater.reproduce.item import Claim, Expected, Item
 
 KNEE = 36
@@ -42,8 +42,8 @@ ITEM = Item(
     about="How much of the model a client holds, for every cut, and the parabola that the paper fits to it.",
     basis=COUNTED,
     normal=CurveSettings(),
-    run=run_curve(SIZE),
-    draw=draw_curve(SIZE),
+    run=SIZE.run,
+    draw=SIZE.draw,
     reading=reading,
     claims=claims,
     expected=(Expected("r2", 0.9480, 0.9484), Expected("true.-1", 211.0, 212.0)),

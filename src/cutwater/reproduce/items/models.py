@@ -15,7 +15,7 @@ from cutwater.report.figures import blank_figure
 from cutwater.reproduce.curves import FORMS, numbers
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import ten
-from cutwater.reproduce.sheet import COLUMN, CURVE, TRUE, styled
+from cutwater.reproduce.sheet import COLUMN, CURVE, TRUE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +148,6 @@ def _round(problem: Problem, speed: int) -> list[float]:
     ]
 
 
-@styled
 def draw(values: Models) -> "Figure":
     """A row of curves for each model, and below what planning on them costs."""
     rows = len(values.studies)

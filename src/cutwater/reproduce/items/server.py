@@ -12,7 +12,7 @@ from cutwater.plan.worth import knee
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
-from cutwater.reproduce.sheet import INK, QUIET, panels, styled
+from cutwater.reproduce.sheet import INK, QUIET, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +93,6 @@ def run(settings: Settings, context: Context) -> Sweep:
     )
 
 
-@styled
 def draw(values: Sweep) -> "Figure":
     """Two planners over the server's compute."""
     figure, (axes,) = panels(2.5)

@@ -1,6 +1,6 @@
 """Fig. 6: the size of the smashed data against the cut."""
 
-from cutwater.reproduce.curves import COUNTED, SMASHED, Curve, CurveSettings, draw_curve, run_curve
+from cutwater.reproduce.curves import COUNTED, SMASHED, Curve, CurveSettings
 from cutwater.reproduce.item import Expected, Item
 
 
@@ -21,8 +21,8 @@ ITEM = Item(
     about="What one sample sends up (and gets back as gradients) for every cut, and the fitted hyperbola.",
     basis=COUNTED,
     normal=CurveSettings(),
-    run=run_curve(SMASHED),
-    draw=draw_curve(SMASHED),
+    run=SMASHED.run,
+    draw=SMASHED.draw,
     reading=reading,
     expected=(Expected("r2", 0.9062, 0.9067), Expected("parameters.gamma2", 2.79, 2.81)),
 )

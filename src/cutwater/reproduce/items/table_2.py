@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cutwater.reproduce.curves import COUNTED, FORMS, CurveSettings, counted
 from cutwater.reproduce.item import Claim, Context, Expected, Item
-from cutwater.reproduce.sheet import CURVE, INK, panels, styled
+from cutwater.reproduce.sheet import CURVE, INK, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,6 @@ def run(settings: CurveSettings, _: Context) -> CurveFits:
     )
 
 
-@styled
 def draw(table: CurveFits) -> "Figure":
     """The table as dots on a scale."""
     figure, (axes,) = panels(1.65)
