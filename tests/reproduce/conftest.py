@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from cutwater.reproduce.catalogue import choose
-from cutwater.reproduce.item import Context
+from cutwater.reproduce.item import Context, choose
 
 
 @pytest.fixture(scope="session")
