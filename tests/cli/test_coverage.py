@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 from cutwater.base.errors import ModelError
 from cutwater.cli.main import app
 from cutwater.coverage import one_step
-from cutwater.coverage.case import Case
-from cutwater.coverage.checks import check
+from cutwater.coverage.case import CLASSES, Case, Result
+from cutwater.coverage.checks import check, try_remedy
 from cutwater.coverage.models import all_cases
 from cutwater.coverage.page import page
-from cutwater.coverage.remedy import try_remedy
-from cutwater.coverage.result import CLASSES, Result
 from cutwater.coverage.run import choose
 
 

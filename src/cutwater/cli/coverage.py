@@ -10,7 +10,7 @@ from rich.table import Table
 from cutwater.cli.common import Json, out, print_json, progress, results_table, say
 
 if TYPE_CHECKING:
-    from cutwater.coverage.result import Result
+    from cutwater.coverage.case import Result
 
 
 def coverage(
@@ -53,7 +53,7 @@ def coverage(
 
 
 def _table(results: "list[Result]") -> Table:
-    from cutwater.coverage.result import CLASSES
+    from cutwater.coverage.case import CLASSES
 
     table = results_table(("Library",), CLASSES)
     for library in dict.fromkeys(result.library for result in results):

@@ -9,6 +9,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
@@ -17,16 +18,18 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from cutwater.coverage.case import Case
+import torch
+
+from cutwater.coverage.case import Case, Result
 from cutwater.coverage.checks import check
 from cutwater.coverage.models import all_cases
-from cutwater.coverage.result import Result
-from cutwater.coverage.without_operators import import_torchvision
 
 SECONDS = float(os.environ.get("CUTWATER_COVERAGE_SECONDS", "180"))
 """The time limit of a model, in seconds of a processor, so that a busy machine finds nothing else."""
 _HANGS = 10
 """Times as many seconds by the clock after which one that waits for something is given up."""
+_MISSING = re.compile(r"operator torchvision::(\w+) does not exist")
+_declared: list[torch.library.Library] = []
 PRELOADED = ("torch.export", "torch._dynamo", "torch._export", "transformers", "timm")
 
 
@@ -40,6 +43,30 @@ def main() -> None:
             importlib.import_module(name)
     for key in sys.argv[1:]:
         print(json.dumps(_check_apart(cases[key]).to_json()), flush=True)
+
+
+def import_torchvision() -> None:
+    """Import torchvision, whether its compiled operators load or not; where it is not installed, do nothing.
+
+    They don't load beside every build of torch. Its Python files name them when they are imported, and other
+    libraries import it in turn. Declared by name alone, everything that does without them (all of the models
+    here) works.
+    """
+    while True:
+        try:
+            importlib.import_module("torchvision")
+            return
+        except ImportError:
+            return
+        except RuntimeError as error:
+            missing = _MISSING.search(str(error))
+            if missing is None:
+                raise
+            library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+            library.define(f"{missing[1]}(Tensor value) -> Tensor")  # type: ignore[no-untyped-call]
+            _declared.append(library)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]
 
 
 def _check_apart(case: Case) -> Result:

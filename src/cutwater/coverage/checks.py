@@ -6,16 +6,18 @@ is as it was; and the joined halves are the model again.
 """
 
 import copy
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import nn
 
 from cutwater.base.errors import ModelError
-from cutwater.coverage.case import Case
+from cutwater.coverage.case import Case, Result
 from cutwater.coverage.compare import (
     Flat,
     WrongError,
@@ -27,17 +29,19 @@ from cutwater.coverage.compare import (
     to_call,
 )
 from cutwater.coverage.one_step import Place, backward, copied, places, step
-from cutwater.coverage.remedy import try_remedy
-from cutwater.coverage.result import Result
 from cutwater.model.discover.blocks import find_blocks
 from cutwater.model.discover.layered import layered
 from cutwater.model.halves import join, join_states
 from cutwater.model.layers import Layered
 from cutwater.plan.places import shown_cuts
+from cutwater.profile.count import profile_layered
 
 BATCH, OTHER_BATCH = 2, 3
 FEW, MANY_BLOCKS = 2, 4
 """So many cuts are few for so many blocks."""
+_SETTING = re.compile(r"(model[\w.]*)\.(\w+) = (True|False|[\d.]+)")
+_LAYERS = re.compile(r"layers=\[(model[^\]]*)\]")
+_VALUES = {"True": True, "False": False}
 
 
 def check(case: Case) -> Result:
@@ -75,6 +79,33 @@ def check(case: Case) -> Result:
     except WrongError as error:
         return result.ends("wrong", str(error))
     return result
+
+
+def try_remedy(refusal: str, model: nn.Module, inputs: Any) -> str:
+    """Whether what a refusal proposes helps, done as printed; "general" where it names nothing to try."""
+    settings, layers = _SETTING.findall(refusal), _LAYERS.search(refusal)
+    if not settings and layers is None:
+        return "general"
+    for path, name, value in settings:
+        setattr(_at(model, path), name, _VALUES[value] if value in _VALUES else float(value))
+    try:
+        layered(model, inputs, layers=_steps(model, layers[1]) if layers is not None else None)
+    except ModelError as error:
+        return f"fails: {error}"
+    return "works"
+
+
+def _steps(model: nn.Module, text: str) -> list[nn.Module]:
+    steps: list[nn.Module] = []
+    for path in text.split(", "):
+        found = _at(model, path.removeprefix("*"))
+        steps += list(found) if path.startswith("*") else [found]
+    return steps
+
+
+def _at(model: nn.Module, path: str) -> Any:
+    """What ``model.a.b`` stands for."""
+    return reduce(getattr, path.split(".")[1:], model)
 
 
 def _check_cuts(case: Case, result: Result, found: Layered, inputs: Any) -> None:
@@ -187,8 +218,6 @@ def _check_join(found: Layered, place: Place) -> None:
 
 
 def _check_profile(found: Layered, inputs: Any) -> None:
-    from cutwater.profile.count import profile_layered
-
     with _named("the profile fails"):
         try:
             profile_layered(found, inputs)

@@ -6,6 +6,7 @@ Nothing is downloaded. Each builder imports its library itself, so that the list
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -35,15 +36,15 @@ def all_cases() -> list[Case]:
 def _make(path: str, *args: Any, **options: Any) -> nn.Module:
     """``package.module:Class`` called with the arguments."""
     module, _, name = path.partition(":")
-    made: nn.Module = getattr(importlib.import_module(module), name)(*args, **options)
+    made: nn.Module = attrgetter(name)(importlib.import_module(module))(*args, **options)
     return made
 
 
 # Inputs
 
 
-def _ids(batch: int, length: int, vocabulary: int = 99) -> Tensor:
-    return torch.randint(3, vocabulary, (batch, length))
+def _ids(batch: int, length: int) -> Tensor:
+    return torch.randint(3, 99, (batch, length))
 
 
 def _tokens(batch: int, length: int) -> dict[str, Tensor]:
@@ -60,16 +61,16 @@ def _text_pair(batch: int, length: int) -> dict[str, Tensor]:
     return {**_text(batch, length), "decoder_input_ids": _ids(batch, length - 3)}
 
 
-def _pixels(batch: int, size: int, channels: int = 3) -> dict[str, Tensor]:
-    return {"pixel_values": torch.randn(batch, channels, size, size)}
+def _pixels(batch: int, size: int) -> dict[str, Tensor]:
+    return {"pixel_values": _picture(batch, size)}
 
 
 def _picture(batch: int, size: int, channels: int = 3) -> Tensor:
     return torch.randn(batch, channels, size, size)
 
 
-def _volume(batch: int, size: int, channels: int = 1) -> Tensor:
-    return torch.randn(batch, channels, size, size, size)
+def _volume(batch: int, size: int) -> Tensor:
+    return torch.randn(batch, 1, size, size, size)
 
 
 def _grey(batch: int, size: int) -> Tensor:
@@ -180,10 +181,6 @@ def _hf(inputs: Inputs, sizes: tuple[int, ...], options: Options, *names: str, *
     for name in names:
         build = partial(_hf_model, name, {**options, **more})
         yield Case("transformers", name, build, inputs, sizes)
-
-
-def _clip_model(name: str, text: Options, vision: Options, **more: Any) -> nn.Module:
-    return _hf_model(name, {"text_config": dict(text), "vision_config": dict(vision), **more})
 
 
 def _transformers() -> Iterator[Case]:
@@ -319,15 +316,13 @@ def _upernet() -> nn.Module:
 
 
 def _several_inputs() -> Iterator[Case]:
-    for name in ("CLIPModel", "SiglipModel", "AltCLIPModel", "ChineseCLIPModel"):
-        build = partial(_clip_model, name, {**TEXT, "projection_dim": 16}, PICTURE, projection_dim=16)
-        yield Case("transformers", name, build, _captioned, (10, 13))
+    both = {"text_config": {**TEXT, "projection_dim": 16}, "vision_config": dict(PICTURE)}
+    yield from _hf(_captioned, (10, 13), both, "CLIPModel", "SiglipModel", "AltCLIPModel", "ChineseCLIPModel",
+                   projection_dim=16)  # fmt: skip
     yield from _hf(_captioned, (10, 13), {**TEXT, **PICTURE}, "ViltForQuestionAnswering")
     sizes = {"num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 37}
-    yield Case("transformers", "CLIPTextModel", partial(_hf_model, "CLIPTextModel", {**TEXT, **sizes}),
-               _text, (10, 13))  # fmt: skip
-    yield Case("transformers", "CLIPVisionModel", partial(_hf_model, "CLIPVisionModel", PICTURE),
-               _pixels, (32,))  # fmt: skip
+    yield from _hf(_text, (10, 13), {**TEXT, **sizes}, "CLIPTextModel")
+    yield from _hf(_pixels, (32,), PICTURE, "CLIPVisionModel")
 
 
 def _sound_and_series() -> Iterator[Case]:
@@ -336,11 +331,9 @@ def _sound_and_series() -> Iterator[Case]:
     yield from _hf(_wave, (400, 520), SOUND, "Wav2Vec2ForSequenceClassification", classifier_proj_size=16,
                    layerdrop=0.0, mask_time_prob=0.0)  # fmt: skip
     yield from _hf(_wave, (400, 520), SOUND, "Wav2Vec2Model")
-    yield Case("transformers", "ASTForAudioClassification",
-               partial(_hf_model, "ASTForAudioClassification",
-                       {**PICTURE, "max_length": 48, "num_mel_bins": 16, "patch_size": 8, "frequency_stride": 8,
-                        "time_stride": 8}),
-               lambda batch, size: {"input_values": torch.randn(batch, 48, 16)}, (48,))  # fmt: skip
+    yield from _hf(lambda batch, size: {"input_values": torch.randn(batch, 48, 16)}, (48,), PICTURE,
+                   "ASTForAudioClassification", max_length=48, num_mel_bins=16, patch_size=8,
+                   frequency_stride=8, time_stride=8)  # fmt: skip
     series: Options = {"num_input_channels": 3, "context_length": 32, "patch_length": 4, "patch_stride": 4,
                        "d_model": 16, "num_layers": 4, "num_hidden_layers": 4, "ffn_dim": 32,
                        "num_attention_heads": 4, "num_targets": 2}  # fmt: skip
@@ -379,10 +372,6 @@ def _peft() -> Iterator[Case]:
         yield Case("peft", name, build, _text, (10, 13))
 
 
-def _torchvision_model(name: str, **options: Any) -> nn.Module:
-    return _make(f"torchvision.models:{name}", **options)
-
-
 def _torchvision() -> Iterator[Case]:
     names = ("alexnet", "resnet18", "densenet121", "googlenet",
              "mobilenet_v2", "mobilenet_v3_small", "mnasnet0_5", "shufflenet_v2_x0_5", "squeezenet1_1",
@@ -390,17 +379,17 @@ def _torchvision() -> Iterator[Case]:
              "swin_v2_t")  # fmt: skip
     for name in names:
         options: dict[str, Any] = {"init_weights": True} if name == "googlenet" else {}
-        build = partial(_torchvision_model, name, weights=None, num_classes=7, **options)
+        build = partial(_make, f"torchvision.models:{name}", weights=None, num_classes=7, **options)
         yield Case("torchvision", name, build, _picture, (64, 96))
     yield Case("torchvision", "inception_v3",
-               partial(_torchvision_model, "inception_v3", weights=None, num_classes=7, init_weights=False,
+               partial(_make, "torchvision.models:inception_v3", weights=None, num_classes=7, init_weights=False,
                        aux_logits=False),
                _picture, (96, 128))  # fmt: skip
     yield Case("torchvision", "vit",
-               partial(_torchvision_model, "VisionTransformer", image_size=32, patch_size=8, num_layers=4,
+               partial(_make, "torchvision.models:VisionTransformer", image_size=32, patch_size=8, num_layers=4,
                        num_heads=4, hidden_dim=32, mlp_dim=37), _picture, (32,))  # fmt: skip
     yield Case("torchvision", "maxvit",
-               partial(_torchvision_model, "MaxVit", input_size=(64, 64), stem_channels=8, partition_size=2,
+               partial(_make, "torchvision.models:MaxVit", input_size=(64, 64), stem_channels=8, partition_size=2,
                        block_channels=[8, 16, 16, 24], block_layers=[1, 1, 1, 1], head_dim=4,
                        stochastic_depth_prob=0.1), _picture, (64,))  # fmt: skip
     for name in ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "fcn_resnet50"):
@@ -440,22 +429,19 @@ def _timm() -> Iterator[Case]:
 
 
 def _smp() -> Iterator[Case]:
+    smp = "segmentation_models_pytorch"
     names = ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3", "DeepLabV3Plus", "PAN",
              "UPerNet", "Segformer")  # fmt: skip
     for name in names:
-        build = partial(_smp_model, name, encoder_name="resnet18", encoder_weights=None, classes=3)
+        build = partial(_make, f"{smp}:{name}", encoder_name="resnet18", encoder_weights=None, classes=3)
         sizes = (128, 160) if name == "PAN" else (64, 96)
-        yield Case("segmentation_models_pytorch", name, build, _picture, sizes)
+        yield Case(smp, name, build, _picture, sizes)
     for encoder in ("mobilenet_v2", "efficientnet-b0", "mit_b0", "timm-mobilenetv3_small_075", "densenet121"):
-        build = partial(_smp_model, "Unet", encoder_name=encoder, encoder_weights=None, classes=3)
-        yield Case("segmentation_models_pytorch", f"Unet of {encoder}", build, _picture, (64, 96))
-    yield Case("segmentation_models_pytorch", "Unet with a classifier",
-               partial(_smp_model, "Unet", encoder_name="resnet18", encoder_weights=None, classes=3,
+        build = partial(_make, f"{smp}:Unet", encoder_name=encoder, encoder_weights=None, classes=3)
+        yield Case(smp, f"Unet of {encoder}", build, _picture, (64, 96))
+    yield Case(smp, "Unet with a classifier",
+               partial(_make, f"{smp}:Unet", encoder_name="resnet18", encoder_weights=None, classes=3,
                        aux_params={"classes": 4}), _picture, (64, 96))  # fmt: skip
-
-
-def _smp_model(name: str, **options: Any) -> nn.Module:
-    return _make(f"segmentation_models_pytorch:{name}", **options)
 
 
 def _monai() -> Iterator[Case]:
@@ -592,8 +578,8 @@ def _x_transformers() -> Iterator[Case]:
 
 def _others() -> Iterator[Case]:
     yield Case("efficientnet_pytorch", "EfficientNet",
-               lambda: _from_name("efficientnet_pytorch", "EfficientNet", "efficientnet-b0"), _picture,
-               (64,))  # fmt: skip
+               partial(_make, "efficientnet_pytorch:EfficientNet.from_name", "efficientnet-b0", num_classes=5),
+               _picture, (64,))  # fmt: skip
     for name in ("MLP", "ResNet"):
         extra: Options = (
             {"d_block": 16}
@@ -614,15 +600,13 @@ def _others() -> Iterator[Case]:
         yield Case(
             "torch_geometric", name, partial(_make, f"torch_geometric.nn:{name}", 8, 16, 4, 3), _graph, (6,)
         )
-    yield Case("open_clip", "CLIP", _open_clip, _picture_and_words, (32,))
+    yield Case("open_clip", "CLIP", partial(_make, "open_clip:CLIP", embed_dim=16,
+               vision_cfg={"image_size": 32, "patch_size": 8, "layers": 3, "width": 32, "head_width": 8},
+               text_cfg={"context_length": 10, "vocab_size": 99, "width": 32, "heads": 4, "layers": 3}),
+               _picture_and_words, (32,))  # fmt: skip
     yield Case("torch", "Transformer", partial(_make, "torch.nn:Transformer", 16, 4, 3, 3, 20, batch_first=True),
                lambda batch, size: (_features(batch, size), _features(batch, size - 2)), (8, 11))  # fmt: skip
     yield Case("torch", "TransformerEncoder", _torch_encoder, _features, (8, 11))
-
-
-def _from_name(library: str, kind: str, name: str) -> nn.Module:
-    made: nn.Module = getattr(importlib.import_module(library), kind).from_name(name, num_classes=5)
-    return made
 
 
 def _torch_encoder() -> nn.Module:
@@ -640,10 +624,3 @@ def _graph(nodes: int, size: int) -> tuple[Tensor, Tensor]:
 
 def _picture_and_words(batch: int, size: int) -> tuple[Tensor, Tensor]:
     return _picture(batch, size), _ids(batch, 10)
-
-
-def _open_clip() -> nn.Module:
-    return _make("open_clip:CLIP", embed_dim=16,
-                 vision_cfg={"image_size": 32, "patch_size": 8, "layers": 3, "width": 32, "head_width": 8},
-                 text_cfg={"context_length": 10, "vocab_size": 99, "width": 32, "heads": 4,
-                           "layers": 3})  # fmt: skip

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
-from cutwater.coverage.result import CLASSES, Result
+from cutwater.coverage.case import CLASSES, Result
 
 MEANINGS = {
     "right": "the same bits at the first, middle and last cut, in train and in eval mode, at another batch "

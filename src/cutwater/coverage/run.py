@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 
 from cutwater.base.errors import ModelError, suggest
-from cutwater.coverage.case import Case
-from cutwater.coverage.result import Result
+from cutwater.coverage.case import Case, Result
 
 Heard = Callable[[Result], None]
 
