@@ -209,8 +209,9 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
     assert plan.lower_bound <= plan.latency <= plan.lower_bound * (1 + 1e-9)
 
 
-def one_by_one(F, order, split, count, pattern, weights, alone, scaled, rows, turns, _):  # noqa: PLR0917
+def one_by_one(F, order, split, count, clients):
     """What the sweep over T̃ means, with the sum made anew for every client."""
+    pattern, weights, alone, scaled, rows, turns, _ = clients
 
     def need(T, k):
         fresh, least = np.array(NOT_SEEN), np.empty(rows.shape[2])
@@ -248,14 +249,12 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
     problem = Problem(network_like(), fleet, Server(1e12), Session(epochs=2, micro_batches=parts))
     alone = without_server(problem)[0]
     tables = ClientTables.of(problem, CutTables.of(problem), alone, np.arange(count))
-    rows, by_cut = (tables.pattern, tables.weights), tables.by_cut
-    cells = (by_cut.scaled, by_cut.rows, by_cut.turns, tables.seen)
     order = np.argsort(-alone, kind="stable")
-    needs = [kernel.used(alone[k], np.array([k]), 1, *rows, *cells) for k in order]
+    needs = [kernel.used(alone[k], np.array([k]), 1, tables.clients) for k in order]
     found = []
     for sweep in (kernel.sweep, one_by_one):
         split, left = np.zeros(count, dtype=np.int64), alone.copy()
-        sharing, visited = sweep(room * sum(needs), order, split, 0, *rows, left, *cells)
+        sharing, visited = sweep(room * sum(needs), order, split, 0, tables.with_alone(left).clients)
         found.append((sharing, visited, split[:sharing].tolist(), left.tolist()))
     assert found[0] == found[1]
 

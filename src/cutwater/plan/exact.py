@@ -116,8 +116,7 @@ def _lexicographic(table: ClientTables, found: Optimum, F: float) -> tuple[float
     rest = np.flatnonzero(np.isfinite(alone) & (alone <= T))
     order = rest[np.argsort(-alone[rest], kind="stable")]
     places = alone[order]
-    cells = (table.by_cut.scaled, table.by_cut.rows, table.by_cut.turns, table.seen)
-    count, visited = kernel.sweep(F, order, split, first.size, table.pattern, table.weights, alone, *cells)
+    count, visited = kernel.sweep(F, order, split, first.size, table.with_alone(alone).clients)
     if visited == 0:
         return T, alone
     sharing = split[:count]
@@ -138,14 +137,10 @@ def _assign(table: ClientTables, cells: CutTables, target: float, F: float) -> t
     """
     index = np.empty(len(table.alone), dtype=np.int64)
     shares = np.empty(len(table.alone))
-    trifle, searched = TOLERANCE / 2, table.by_cut
-    clients = (table.pattern, table.weights, table.alone)
-    looked_at = (searched.scaled, searched.rows, searched.turns)
-    every = np.unique(cells.cuts)
-    cut = np.searchsorted(every, searched.cuts)
-    among = (cut, len(every), table.seen, cells.rows, cells.turns)
+    trifle, every = TOLERANCE / 2, np.unique(cells.cuts)
+    among = (np.searchsorted(every, table.by_cut.cuts), len(every), cells.rows, cells.turns)
     while True:
-        kernel.assign(target, *clients, *looked_at, *among, index, shares)
+        kernel.assign(target, table.clients, *among, index, shares)
         if shares.sum() <= F:
             break
         target *= 1 + trifle

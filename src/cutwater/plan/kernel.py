@@ -1,13 +1,14 @@
 """The inner loops of the exact planner, compiled: one pass over clients and cells each.
 
 All of them take the arrays of :class:`~cutwater.plan.tables.ClientTables`, release the interpreter's lock and
-are compiled once for each machine. ``alone`` is passed apart, because a search marks clients that it has
-settled by setting theirs to minus infinity: such a client needs nothing.
+are compiled once for each machine.
 
 With x = 1/f, seconds for each FLOP, a session in turn takes a + N·server·x. One whose parts overlap takes the
 longest of several such lines: a convex function of x that never falls, whose tangents lie below it. So the x
 at which it takes T is found by Newton's method from above, in as many steps as there are lines at most.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,19 @@ _SAME = 1e-12
 """Shares that differ by less, relatively, are the same: then the wire that is preferred is taken."""
 _MOST = 60
 """Tangents; each is another line, and there are fewer."""
+
+
+class Clients(NamedTuple):
+    """Some clients of a problem beside the cells that are searched; see :mod:`cutwater.plan.tables`."""
+
+    pattern: Ints
+    weights: Floats
+    alone: Floats
+    """A search marks clients that it has settled by minus infinity here: such a client needs nothing."""
+    scaled: Floats
+    rows: Floats
+    turns: int
+    seen: Floats
 
 
 @compiled
@@ -180,17 +194,9 @@ def quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -
 
 
 @compiled
-def extremes(
-    pattern: Ints,
-    weights: Floats,
-    alone: Floats,
-    rows: Floats,
-    turns: int,
-    equal: float,
-    low: Floats,
-    seen: Floats,
-) -> float:
+def extremes(clients: Clients, equal: float, low: Floats) -> float:
     """Fill ``low`` with min over cells of a_k; return T of giving every client the share ``equal``."""
+    pattern, weights, alone, _, rows, turns, seen = clients
     slowest = 0.0
     least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
@@ -343,7 +349,10 @@ def demand(
     turns: int,
     seen: Floats,
 ) -> tuple[float, float]:
-    """Σ need_k at T, and just below T, where clients with T̃_k = T are not done alone any more."""
+    """Σ need_k at T, and just below T, where clients with T̃_k = T are not done alone any more.
+
+    Of few clients, it takes less time than to hand over a tuple: so its parts are handed over here.
+    """
     at = below = 0.0
     least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
@@ -360,23 +369,13 @@ def demand(
 
 
 @compiled
-def needs(  # noqa: PLR0917
-    T: float,
-    done: float,
-    pattern: Ints,
-    weights: Floats,
-    alone: Floats,
-    scaled: Floats,
-    rows: Floats,
-    turns: int,
-    seen: Floats,
-    out: Floats,
-) -> None:
+def needs(T: float, done: float, clients: Clients, out: Floats) -> None:
     """Fill ``out`` with need_k(T); clients with T̃_k < ``done`` are done alone, and need nothing.
 
     With T itself for ``done`` it is what they need just below T, where clients with T̃_k = T are not done
     alone any more; with the next number above T, what they need at T.
     """
+    pattern, weights, alone, scaled, rows, turns, seen = clients
     least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
         out[k] = 0.0
@@ -408,21 +407,13 @@ def best_in_turn(T: float, weight: Floats, scaled: Floats, values: Floats) -> in
 
 
 @compiled
-def lines(
-    low: float,
-    high: float,
-    pattern: Ints,
-    weights: Floats,
-    alone: Floats,
-    scaled: Floats,
-    slope: Floats,
-    level: Floats,
-) -> None:
+def lines(low: float, high: float, clients: Clients, slope: Floats, level: Floats) -> None:
     """Where all cells are in turn: N over the share of every client from ``low`` to ``high``, as a line in T.
 
     N over the share in a cell is a line, and the largest of lines that is the same at both ends is it in
     between. ``level`` is that at ``high``, NaN where the cell is not the same.
     """
+    pattern, weights, alone, scaled, _, _, _ = clients
     values = np.empty(scaled.shape[2])
     for k in range(alone.shape[0]):
         slope[k] = level[k] = 0.0
@@ -509,10 +500,7 @@ def cheapest(  # noqa: PLR0917
     per_rate: float,
     up: Floats,
     down: Floats,
-    pattern: Ints,
-    weights: Floats,
-    rows: Floats,
-    turns: int,
+    clients: Clients,
     share: Floats,
     more: Floats,
     cost: Floats,
@@ -522,6 +510,7 @@ def cheapest(  # noqa: PLR0917
     In a cell the cost is convex in how much faster the link is, and infinite below some speed: a golden
     section finds its least. No cell costs less than its share with a link that takes no time.
     """
+    pattern, weights, _, _, rows, turns, _ = clients
     golden, scratch = 0.6180339887498949, np.empty(weights.shape[1])
     for k in range(cost.shape[0]):
         row, weight, u, d = rows[pattern[k]], weights[k], up[k], down[k]
@@ -599,17 +588,11 @@ def closest(
 
 
 @compiled
-def assign(  # noqa: PLR0917
+def assign(
     T: float,
-    pattern: Ints,
-    weights: Floats,
-    alone: Floats,
-    scaled: Floats,
-    rows: Floats,
-    turns: int,
+    clients: Clients,
     cut: Ints,
     cuts: int,
-    seen: Floats,
     all_rows: Floats,
     all_turns: int,
     cell: Ints,
@@ -620,6 +603,7 @@ def assign(  # noqa: PLR0917
     The least share is that of a cell that is searched, so that only the cuts of those are looked at by every
     wire: ``cut`` is the place of a searched cell's cut among the ``cuts`` of ``all_rows``.
     """
+    pattern, weights, alone, scaled, rows, turns, seen = clients
     near = np.empty(cuts, dtype=np.int64)
     least, shares = np.empty(rows.shape[2]), np.empty(all_rows.shape[2])
     for k in range(alone.shape[0]):
@@ -636,18 +620,9 @@ def assign(  # noqa: PLR0917
 
 
 @compiled
-def used(  # noqa: PLR0917
-    T: float,
-    split: Ints,
-    count: int,
-    pattern: Ints,
-    weights: Floats,
-    scaled: Floats,
-    rows: Floats,
-    turns: int,
-    seen: Floats,
-) -> float:
+def used(T: float, split: Ints, count: int, clients: Clients) -> float:
     """What those that share the server need together to be done by T."""
+    pattern, weights, _, scaled, rows, turns, seen = clients
     total = 0.0
     least = np.empty(rows.shape[2])
     for i in range(count):
@@ -659,19 +634,7 @@ def used(  # noqa: PLR0917
 
 
 @compiled
-def sweep(  # noqa: PLR0917
-    F: float,
-    order: Ints,
-    split: Ints,
-    count: int,
-    pattern: Ints,
-    weights: Floats,
-    alone: Floats,
-    scaled: Floats,
-    rows: Floats,
-    turns: int,
-    seen: Floats,
-) -> tuple[int, int]:
+def sweep(F: float, order: Ints, split: Ints, count: int, clients: Clients) -> tuple[int, int]:
     """Go down T̃ from client to client: each joins those that share if the server has room, or is settled.
 
     ``order`` lists the clients still to visit, slowest first; ``split[:count]`` those that share the server
@@ -682,17 +645,18 @@ def sweep(  # noqa: PLR0917
     is added up at both ends of a block of clients: in between it lies in between, which nearly always decides
     for all of them. Where it does not, the block is made smaller, down to a single client.
     """
+    pattern, weights, alone, scaled, rows, turns, seen = clients
     visited, block = 0, 1
     floor = np.empty(rows.shape[2])
     while visited < order.shape[0]:
         last = min(visited + block, order.shape[0])
         early, late = alone[order[visited]], alone[order[last - 1]]
-        least = used(early, split, count, pattern, weights, scaled, rows, turns, seen)
+        least = used(early, split, count, clients)
         if least > F:
             return count, visited
         most = least
         if late != early:
-            most = used(late, split, count, pattern, weights, scaled, rows, turns, seen)
+            most = used(late, split, count, clients)
         # Sums of many terms are rounded; only a block at one T̃ is decided to the last bit, as one client is.
         doubt = 0.0 if late == early else _DOUBT * F
         while visited < last and most <= F:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class _Search:
 
     def note(self, T: float, demand: float) -> None:
         # At the pole itself, where rounding can put T, demand says nothing about its slope.
-        if np.isfinite(demand) and self.pole < T:
+        if isfinite(demand) and self.pole < T:
             self.points = [*self.points[-1:], (1 / (T - self.pole), demand)]
 
     def guess(self) -> float:
@@ -106,11 +107,11 @@ def _propose(search: _Search, jumps: Floats, *, stalled: bool) -> float:
     guess = search.guess()
     if stalled or not low <= guess <= high:
         guess = 0.5 * (low + high)
-    inside = jumps[np.searchsorted(jumps, low, side="right") : np.searchsorted(jumps, high, side="left")]
+    inside = jumps[jumps.searchsorted(low, side="right") : jumps.searchsorted(high, side="left")]
     if inside.size and stalled:
         return float(inside[inside.size // 2])
     if 0 < inside.size <= FEW:
-        return float(inside[min(int(np.searchsorted(inside, guess)), inside.size - 1)])
+        return float(inside[min(int(inside.searchsorted(guess)), inside.size - 1)])
     # A step at least this long from either end closes the bracket as soon as the guess is that good.
     margin = min(0.5 * TOLERANCE * high, 0.25 * (high - low))
     return min(max(guess, low + margin), high - margin)

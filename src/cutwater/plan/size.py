@@ -212,8 +212,8 @@ def _cheapest(
             more = np.where(able, np.minimum(more, _without_server(problem, seconds, int(cut), wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
     table, fleet = Field.plain(problem).everyone, problem.fleet
-    inner = (table.by_cut.rows, table.by_cut.turns, share, more, cost)
-    kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, table.pattern, table.weights, *inner)
+    found = (table.clients, share, more, cost)
+    kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, *found)
     return share, more, cost
 
 

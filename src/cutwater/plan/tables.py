@@ -17,6 +17,7 @@ does, and spare the inner loops most of the exact ones.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -212,28 +213,28 @@ class ClientTables:
 
     def demand(self, T: float) -> tuple[float, float]:
         """Σ need_k at T, and just below it; the two differ where T is a jump."""
-        at, below = kernel.demand(T, *self._clients, *self._fit)
-        return float(at), float(below)
+        found: tuple[float, float] = kernel.demand(T, *self.clients)
+        return found
 
     def needs(self, T: float, done: float | None = None) -> Floats:
         """need_k(T) of every client; with T for ``done``, what they need just below it."""
         found = np.empty(len(self.alone))
-        kernel.needs(T, np.nextafter(T, np.inf) if done is None else done, *self._clients, *self._fit, found)
+        kernel.needs(T, np.nextafter(T, np.inf) if done is None else done, self.clients, found)
         return found
 
     def extremes(self, equal: float) -> tuple[float, Floats]:
         """T of giving every client so large a share, and min over l of a_k(l): below that none helps k."""
-        least, cells = np.empty(len(self.alone)), self.by_cut
-        ceiling = kernel.extremes(*self._clients, cells.rows, cells.turns, equal, least, self.seen)
+        least = np.empty(len(self.alone))
+        ceiling = kernel.extremes(self.clients, equal, least)
         return ceiling, least
 
-    @property
-    def _clients(self) -> tuple[Ints, Floats, Floats]:
-        return self.pattern, self.weights, self.alone
-
-    @property
-    def _fit(self) -> tuple[Floats, Floats, int, Floats]:
-        return self.by_cut.scaled, self.by_cut.rows, self.by_cut.turns, self.seen
+    @cached_property
+    def clients(self) -> kernel.Clients:
+        """All this as the inner loops take it."""
+        cells = self.by_cut
+        return kernel.Clients(
+            self.pattern, self.weights, self.alone, cells.scaled, cells.rows, cells.turns, self.seen
+        )
 
 
 def _in_turn(problem: Problem, by_cut: CutTables, clients: Ints) -> list[Floats]:
