@@ -26,7 +26,6 @@ from cutwater.coverage.compare import (
     flat,
     kind_of,
     loss_of,
-    to_call,
 )
 from cutwater.coverage.one_step import Place, backward, copied, places, step
 from cutwater.model.discover.blocks import find_blocks
@@ -35,6 +34,7 @@ from cutwater.model.halves import join, join_states
 from cutwater.model.layers import Layered
 from cutwater.plan.places import shown_cuts
 from cutwater.profile.count import profile_layered
+from cutwater.profile.walk import call
 
 BATCH, OTHER_BATCH = 2, 3
 FEW, MANY_BLOCKS = 2, 4
@@ -187,15 +187,12 @@ def _own_run(model: nn.Module, inputs: Any, training: bool) -> Flat:
 
 
 def _run(model: nn.Module, inputs: Any, own: bool = False) -> Flat:
-    args, named = to_call(inputs)
-    if own and hasattr(getattr(model, "config", None), "use_cache"):
-        named = {**named, "use_cache": False}
+    cached = own and isinstance(inputs, dict) and hasattr(getattr(model, "config", None), "use_cache")
     torch.manual_seed(5)
     try:
-        output = model(*args, **named)
+        output = call(model, {**inputs, "use_cache": False} if cached else inputs)
     except TypeError:
-        named.pop("use_cache", None)
-        output = model(*args, **named)
+        output = call(model, inputs)
     backward(loss_of(output))
     result: Flat = {"type": kind_of(output), **flat("output", output)}
     return result | {f"gradient of {name}": p.grad for name, p in sorted(model.named_parameters())}

@@ -18,13 +18,6 @@ class WrongError(Exception):
     """What a model that was taken apart does otherwise than it should."""
 
 
-def to_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of inputs as ``layered`` takes them."""
-    if isinstance(inputs, dict):
-        return (), dict(inputs)
-    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
-
-
 def flat(name: str, value: Any) -> Flat:
     """Every tensor in a value, however nested, under a name that says where it is."""
     if isinstance(value, Tensor):

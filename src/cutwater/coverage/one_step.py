@@ -1,18 +1,20 @@
 """One training step of a model: whole, cut in two as between two machines, or in three."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cutwater.coverage.compare import Flat, flat, kind_of, loss_of, to_call
+from cutwater.coverage.compare import Flat, flat, kind_of, loss_of
 from cutwater.model.at_cut import as_tuple
+from cutwater.model.graph.nested import map_tensors
 from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import RandomStream
+from cutwater.profile.walk import call
 
 Place = tuple[int, int]
 """A cut and a second one; the second is 0 where there is none."""
@@ -32,14 +34,13 @@ def step(found: Layered, place: Place, inputs: Any, training: bool) -> Flat:
     """Output, gradients and buffers after one step on a copy of the model."""
     found = copied(found)
     client, server = (half.train(training) for half in found.split(*place))
-    args, named = to_call(inputs)
     with RandomStream(7, 3):
-        output = smashed = client(*args, **named)
+        output = smashed = call(client, inputs)
         if place[0] == len(found):
             backward(loss_of(output))
         else:
-            sent = _over_the_wire(smashed)
-            output = server(_like(smashed, sent))
+            sent = map_tensors(_arrived, smashed)
+            output = server(sent)
             learned: list[tuple[Tensor, Tensor]] = []
             if isinstance(client, Ends):
                 output, learned = _tail(client, output)
@@ -53,13 +54,13 @@ def step(found: Layered, place: Place, inputs: Any, training: bool) -> Flat:
 
 def _tail(client: Ends, made: Any) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
     """The tail's output, and the gradients of its weights; the middle's are made on the way."""
-    sent = _over_the_wire(made)
-    output = client.tail(_like(made, sent))
+    sent = map_tensors(_arrived, made)
+    output = client.tail(sent)
     loss = loss_of(output)
     if loss is None:
         return output, []
     learning = [parameter for parameter in client.parameters() if parameter.requires_grad]
-    wanted = [tensor for tensor in sent if tensor.requires_grad]
+    wanted = [tensor for tensor in as_tuple(sent) if tensor.requires_grad]
     gradients = torch.autograd.grad(loss, [*wanted, *learning], allow_unused=True)
     for tensor, gradient in zip(wanted, gradients, strict=False):
         tensor.grad = gradient
@@ -68,24 +69,16 @@ def _tail(client: Ends, made: Any) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
     return output, [(weight, gradient) for weight, gradient in pairs if gradient is not None]
 
 
-def _back(kept: Any, sent: Sequence[Tensor], more: Iterable[tuple[Tensor, Tensor]]) -> None:
+def _back(kept: Any, sent: Any, more: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Go on with the gradients that came back over the wire, and with those of weights used later, too."""
     pairs = [
         (tensor, copy.grad.contiguous().clone())
-        for tensor, copy in zip(as_tuple(kept), sent, strict=True)
+        for tensor, copy in zip(as_tuple(kept), as_tuple(sent), strict=True)
         if copy.grad is not None
     ]
     pairs += more
     if pairs:
         torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
-
-
-def _like(value: Any, sent: tuple[Tensor, ...]) -> Any:
-    return sent if isinstance(value, tuple) else sent[0]
-
-
-def _over_the_wire(value: Any) -> tuple[Tensor, ...]:
-    return tuple(_arrived(tensor) for tensor in as_tuple(value))
 
 
 def _arrived(tensor: Tensor) -> Tensor:

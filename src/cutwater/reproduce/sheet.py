@@ -85,6 +85,11 @@ def letters(axes: "list[Axes]", titles: "list[str]") -> None:
         one.set_title(f"({letter}) {title}", loc="left")
 
 
+def note(axes: "Axes", text: str, at: tuple[float, float], away: tuple[float, float], **options: Any) -> None:
+    """Words so many points away from a place."""
+    axes.annotate(text, at, away, textcoords="offset points", **{"fontsize": 7, **options})
+
+
 def as_png(figure: "Figure") -> bytes:
     """The figure in dots."""
     return _saved(figure, "png", dpi=DOTS, metadata={"Software": None})

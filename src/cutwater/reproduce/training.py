@@ -60,23 +60,6 @@ class TrainingSettings:
     """Whether each training is kept in a run folder, so that it can be resumed."""
 
 
-def heard_by(
-    context: Context, settings: TrainingSettings, done: int, trainings: int
-) -> Callable[[Tick], None]:
-    """Tells how far all trainings are, while one goes on and so many are done."""
-    each = settings.rounds * settings.clients
-
-    def heard(tick: Tick) -> None:
-        context.watch(done * each + (tick.round - 1) * tick.sessions + tick.done, trainings * each)
-
-    return heard
-
-
-def kept_in(context: Context, settings: TrainingSettings, name: str) -> Path | None:
-    """Where one training keeps its rounds, so that one that was interrupted goes on."""
-    return context.runs / name if settings.keep and context.runs is not None else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """One training: accuracy by round, and when each round was over by each planner's clock."""
@@ -176,6 +159,26 @@ def train(
         trained = run_locally(study, folder, workers=None, resume=begun, watch=watch)
     lines = trained.records if folder is None else read_run(folder).undamaged().lines
     return as_training(study, lines, planners)
+
+
+def train_one(
+    study: Study,
+    settings: TrainingSettings,
+    context: Context,
+    name: str,
+    *,
+    done: int,
+    trainings: int,
+    planners: Sequence[str] = PLANNERS,
+) -> Training:
+    """One of so many trainings, of which so many are done; one that is kept goes on where it was interrupted."""
+    folder = context.runs / name if settings.keep and context.runs is not None else None
+    each = settings.rounds * settings.clients
+
+    def heard(tick: Tick) -> None:
+        context.watch(done * each + (tick.round - 1) * tick.sessions + tick.done, trainings * each)
+
+    return train(study, folder, heard, planners)
 
 
 def as_training(study: Study, lines: Sequence[Record], planners: Sequence[str] = PLANNERS) -> Training:

@@ -16,13 +16,11 @@ from cutwater.reproduce.training import (
     Training,
     TrainingSettings,
     check,
-    heard_by,
-    kept_in,
     load_data,
     long_sessions,
     make_study,
     slowed,
-    train,
+    train_one,
 )
 
 if TYPE_CHECKING:
@@ -101,8 +99,8 @@ def run(settings: TrainingSettings, context: Context) -> Accuracy:
     trainings = []
     for done, seed in enumerate(settings.seeds):
         study = make_study(settings, data, seed)
-        folder = kept_in(context, settings, f"{settings.model}-seed-{seed}")
-        trainings.append(train(study, folder, heard_by(context, settings, done, len(settings.seeds))))
+        name = f"{settings.model}-seed-{seed}"
+        trainings.append(train_one(study, settings, context, name, done=done, trainings=len(settings.seeds)))
     first = make_study(settings, data, settings.seeds[0])
     return Accuracy(
         model=settings.model,

@@ -14,7 +14,7 @@ from cutwater.plan.worth import CODECS, PARTS, Worth, worth
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
 from cutwater.reproduce.sheet import letters, panels
-from cutwater.reproduce.training import TrainingSettings, heard_by, kept_in, load_data, make_study, train
+from cutwater.reproduce.training import TrainingSettings, load_data, make_study, train_one
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,8 +132,7 @@ def _accuracies(settings: TrainingSettings, context: Context, done: int, total: 
         for seed in settings.seeds:
             study = with_codec(make_study(settings, data, seed), codec)
             name = f"{settings.model}-{settings.source}-{settings.rounds}-rounds-{codec}-seed-{seed}"
-            heard = heard_by(context, settings, done, total)
-            trained = train(study, kept_in(context, settings, name), heard, planners=())
+            trained = train_one(study, settings, context, name, done=done, trainings=total, planners=())
             scores.append(trained.accuracy[-1])
             done += 1
         found.append(CodecAccuracy(settings.source, codec, not find_codec(codec).lossless, tuple(scores)))

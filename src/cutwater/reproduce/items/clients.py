@@ -7,7 +7,7 @@ from cutwater.plan.planners import solve
 from cutwater.plan.value import Plan
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, by_group, ten
-from cutwater.reproduce.sheet import INK, panels, stacked_bars
+from cutwater.reproduce.sheet import INK, note, panels, stacked_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,14 +100,7 @@ def draw(values: Clients) -> "Figure":
         axes.set_ylabel("latency (s)")
         axes.grid(axis="x", visible=False)
     split.axhline(values.exact.latency, color=INK, linewidth=0.8)
-    split.annotate(
-        f"optimum {values.exact.latency:.0f} s",
-        (-0.45, values.exact.latency),
-        (0, -2),
-        textcoords="offset points",
-        va="top",
-        fontsize=7,
-    )
+    note(split, f"optimum {values.exact.latency:.0f} s", (-0.45, values.exact.latency), (0, -2), va="top")
     whole.set_ylim(0, 1.1 * values.fedavg.latency)
     split.set_xticks(range(len(values.names)), [name.removeprefix("c") for name in values.names])
     split.set_xlabel("client (above each split bar: its cut layer)")
@@ -120,9 +113,7 @@ def stack(axes: "Axes", round_: PlannedRound, layers: int) -> None:
     floor = stacked_bars(axes, range(len(round_.cuts)), round_.groups, 0.72)
     for k, cut in enumerate(round_.cuts):
         if cut < layers:
-            axes.annotate(
-                f"{cut}", (k, floor[k]), (0, 2), textcoords="offset points", ha="center", fontsize=7
-            )
+            note(axes, f"{cut}", (k, floor[k]), (0, 2), ha="center")
 
 
 def reading(values: Clients) -> str:

@@ -8,7 +8,7 @@ from cutwater.plan.planners import solve
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
-from cutwater.reproduce.sheet import QUIET, letters, panels
+from cutwater.reproduce.sheet import QUIET, letters, note, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,16 +90,8 @@ def draw(values: Convergence) -> "Figure":
         cuts.plot(number, [turn.cuts[k] for turn in values.turns], label=name, **style)
         shares.plot(number, [turn.shares[k] for turn in values.turns], label=name, **style)
     cuts.axhline(values.layers, color=QUIET, linewidth=1.1)
-    cuts.annotate(
-        f"the other {whole}: FedAvg",
-        (number[-1], values.layers),
-        (0, -3),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize=6.5,
-        color="#555555",
-    )
+    grey: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 6.5, "color": "#555555"}
+    note(cuts, f"the other {whole}: FedAvg", (number[-1], values.layers), (0, -3), **grey)
     cuts.set(ylabel="cut layer $l$", ylim=(0, values.layers + 3))
     shares.set(ylabel="share (GFLOPS)")
     shares.set_ylim(bottom=0)

@@ -15,7 +15,7 @@ from cutwater.plan.session import Session
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import EPOCHS, PICKED, SERVER, profile
-from cutwater.reproduce.sheet import INK, letters, panels
+from cutwater.reproduce.sheet import INK, letters, note, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,24 +128,10 @@ def draw(values: Gap) -> "Figure":
     high = float(np.ceil(values.worst / 5) * 5)
     spread.hist(values.gaps, bins=np.linspace(0, high, 41).tolist(), color=PLANNER_COLOURS["alternating"])
     spread.axvline(values.mean, color=INK, linewidth=1)
-    spread.annotate(
-        f"mean {values.mean:.1f} %",
-        (values.mean, 0.95),
-        (4, 0),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        va="top",
-        fontsize=7,
-    )
-    spread.annotate(
-        f"worst {values.worst:.0f} %",
-        (values.worst, 0),
-        (0, 22),
-        textcoords="offset points",
-        ha="right",
-        fontsize=7,
-        arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.7},
-    )
+    above = ("data", "axes fraction")
+    note(spread, f"mean {values.mean:.1f} %", (values.mean, 0.95), (4, 0), xycoords=above, va="top")
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 0.7}
+    note(spread, f"worst {values.worst:.0f} %", (values.worst, 0), (0, 22), ha="right", arrowprops=arrow)
     spread.set(xlabel="Algorithm 1 above the optimum (%)", ylabel="fleets", xlim=(0, high))
     places = np.arange(1, len(values.optimum) + 1) / len(values.optimum) * 100
     kinds = (

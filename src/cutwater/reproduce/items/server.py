@@ -12,7 +12,7 @@ from cutwater.plan.worth import knee
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
-from cutwater.reproduce.sheet import INK, QUIET, panels
+from cutwater.reproduce.sheet import INK, QUIET, note, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,14 +112,9 @@ def draw(values: Sweep) -> "Figure":
     )
     axes.plot(values.compute, values.exact, color=PLANNER_COLOURS["exact"], label="optimum")
     axes.plot(values.knee, values.at(values.knee), "o", color=INK, markersize=4)
-    axes.annotate(
-        f"knee: {values.knee:,.0f} GFLOPS,\n{values.at(values.knee):.0f} s",
-        (values.knee, values.at(values.knee)),
-        (14, -22),
-        textcoords="offset points",
-        fontsize=6.5,
-        arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.7},
-    )
+    seconds, line = values.at(values.knee), {"arrowstyle": "-", "color": QUIET, "linewidth": 0.7}
+    told = f"knee: {values.knee:,.0f} GFLOPS,\n{seconds:.0f} s"
+    note(axes, told, (values.knee, seconds), (14, -22), fontsize=6.5, arrowprops=line)
     axes.set(xlabel="server compute $F^{\\mathrm{max}}$ (GFLOPS)", ylabel="round latency (s)", xlim=(0, 9100))
     axes.set_ylim(0, 1.12 * values.fedavg)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cutwater.reproduce.curves import COUNTED, FORMS, CurveSettings, counted
 from cutwater.reproduce.item import Claim, Context, Expected, Item
-from cutwater.reproduce.sheet import CURVE, INK, panels
+from cutwater.reproduce.sheet import CURVE, INK, note, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,16 +47,8 @@ def draw(table: CurveFits) -> "Figure":
     for place, row in enumerate(table.rows):
         paper = axes.plot(row.paper, place, "o", markersize=8, markerfacecolor="none", color=INK)[0]
         ours = axes.plot(row.ours, place, "o", markersize=4, color=CURVE)[0]
-        note = f"paper {row.paper:.4f}\nhere {row.ours:.5f}"
-        axes.annotate(
-            note,
-            (row.ours, place),
-            (-9, 0),
-            textcoords="offset points",
-            va="center",
-            ha="right",
-            fontsize=6.5,
-        )
+        both = f"paper {row.paper:.4f}\nhere {row.ours:.5f}"
+        note(axes, both, (row.ours, place), (-9, 0), va="center", ha="right", fontsize=6.5)
     axes.set_yticks(range(len(table.rows)), [f"{row.name}\n{row.formula}" for row in table.rows])
     axes.set(xlim=(0.86, 1.0), ylim=(len(table.rows) - 0.4, -0.6), xlabel="determination coefficient $R$")
     axes.grid(axis="y", visible=False)
