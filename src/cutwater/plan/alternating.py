@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Whole
-from cutwater.plan.latency import before_server, fitted_latency, latency, latency_alone, server_work
+from cutwater.plan.latency import before_server, fitted_latency, latency, latency_alone, quickest, server_work
 from cutwater.plan.problem import Problem
 from cutwater.plan.root import jumps_between, smallest_feasible
 from cutwater.plan.value import Iteration, Plan, assemble
@@ -56,7 +56,10 @@ def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int
             _true_cuts(problem, shares) if fitted == "none" else fitted_cuts(problem, curves, shares)
         )  # step 5
         if (state := blake2b(cuts.tobytes()).digest()) in seen:
-            outcome = _outcome(len(trace), len(trace) - seen[state])
+            # Shares follow from cuts alone, so cuts that were seen before close a cycle.
+            period = len(trace) - seen[state]
+            ended = "converged" if period == 1 else f"cycle of {period}"
+            outcome = f"{ended} after {len(trace)} iterations"
             break
         seen[state] = len(trace)
         target, shares = _shares(problem, curves if fitted == "all" else None, cuts, alone)  # steps 6 to 8
@@ -66,15 +69,6 @@ def alternating(problem: Problem, /, *, fitted: Fitted = "cuts", iterations: int
         trace.append(Iteration(len(trace) + 1, real, shares, target, done))
     best = min(trace, key=lambda turn: turn.latency)
     return assemble(problem, "alternating", best.cuts, best.shares, outcome=outcome, trace=tuple(trace))
-
-
-def _outcome(turns: int, period: int) -> str:
-    """Shares follow from cuts alone, so cuts that were seen before close a cycle."""
-    return (
-        f"converged after {turns} iterations"
-        if period == 1
-        else f"cycle of {period} after {turns} iterations"
-    )
 
 
 def _shares(problem: Problem, curves: Fit | None, cuts: Ints, alone: Floats) -> tuple[float, Floats]:
@@ -213,14 +207,9 @@ def positive_root(b: Floats, d: Floats) -> Floats:
 
 
 def _true_cuts(problem: Problem, shares: Floats) -> Ints:
-    """The best cut of the true profile for each client, given its share."""
-    best = np.full(len(problem), np.inf)
-    cuts = np.zeros(len(problem), dtype=np.int64)
-    for cut in range(1, problem.layers + 1):
-        seconds = np.where(problem.allowed.at(cut), latency(problem, cut, shares), np.inf)
-        better = (seconds < best) | ((cuts == 0) & problem.allowed.at(cut))
-        best[better], cuts[better] = seconds[better], cut
-    return cuts
+    """The best cut of the true profile for each client, given its share; its first where it is never done."""
+    _, cuts, _ = quickest(problem, ((cut, None) for cut in range(1, problem.layers + 1)), shares)
+    return np.where(cuts > 0, cuts, problem.allowed.masks.argmax(axis=1)[problem.allowed.of] + 1)
 
 
 def _neighbours(masks: NDArray[np.bool_]) -> tuple[Ints, Ints]:

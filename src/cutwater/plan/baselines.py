@@ -8,7 +8,7 @@ import numpy as np
 from cutwater.base.arrays import Floats, Ints
 from cutwater.base.errors import PlanError
 from cutwater.base.kinds import Whole
-from cutwater.plan.latency import before_server, latency, server_work
+from cutwater.plan.latency import latency, quickest, server_work
 from cutwater.plan.places import place_of, shown_cuts
 from cutwater.plan.problem import Problem
 from cutwater.plan.value import Plan, assemble
@@ -97,7 +97,8 @@ def greedy(problem: Problem, /, *, portions: int = 200) -> Plan:
     A client that no affordable number of portions makes faster ends it: nothing else shortens the round.
     """
     Whole(1, MOST_PORTIONS).check(portions, "portions", PlanError)
-    cuts, latencies = _without_shares(problem)
+    free = np.flatnonzero(problem.costs.server == 0) + 1
+    latencies, cuts, _ = quickest(problem, ((int(cut), None) for cut in free), np.inf)
     shares = np.zeros(len(problem))
     waiting = np.flatnonzero(cuts == 0)
     left = max(portions, 2 * waiting.size)
@@ -133,17 +134,6 @@ def _best_cuts(problem: Problem, k: int, shares: Floats) -> list[tuple[int, floa
     seconds = latency(problem, cuts[:, None], shares, k)
     best = seconds.argmin(axis=0)
     return [(int(cuts[i]), float(seconds[i, j])) for j, i in enumerate(best)]
-
-
-def _without_shares(problem: Problem) -> tuple[Ints, Floats]:
-    """The best cut and latency of each client without the server; cut 0 for those that can't do without."""
-    cuts = np.zeros(len(problem), dtype=np.int64)
-    best = np.full(len(problem), np.inf)
-    for cut in np.flatnonzero(problem.costs.server == 0) + 1:
-        seconds = np.where(problem.allowed.at(int(cut)), before_server(problem, cut), np.inf)
-        better = seconds < best
-        cuts[better], best[better] = cut, seconds[better]
-    return cuts, best
 
 
 def _common_cuts(problem: Problem) -> Ints:

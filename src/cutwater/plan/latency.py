@@ -15,7 +15,7 @@ smashed data, and a part waits for two round trips (:mod:`cutwater.plan.places` 
 numbers of places there: a cut, or beyond L a pair.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Generic, TypeVar
 
@@ -317,6 +317,27 @@ def latency(
 ) -> Floats:
     """Eq. (20): T_k of every client, whole (cut L, eqs. (18) and (19)) or split (eq. (17))."""
     return session_phases(problem, cuts, shares, clients, wires).total
+
+
+def quickest(
+    problem: Problem, cells: Iterable[tuple[int, int | None]], shares: ArrayLike
+) -> tuple[Floats, Ints, Ints]:
+    """The best of these cuts and wires (None: each client's first) for every client: seconds, cuts and wires.
+
+    Of equals, the first; cut 0 where a client may use none of them, or would never be done.
+    """
+    best, cuts = np.full(len(problem), np.inf), np.zeros(len(problem), dtype=np.int64)
+    found = problem.allowed.first_wires
+    for cut, wire in cells:
+        able = problem.allowed.at(cut) if wire is None else problem.allowed.by(wire, cut)
+        # The whole model crosses no cut, so that any wire will do for it.
+        split = cut != problem.layers
+        seconds = latency(problem, cut, shares, wires=wire if split else 0)
+        better = able & (seconds < best)
+        best[better], cuts[better] = seconds[better], cut
+        if split and wire is not None:
+            found[better] = wire
+    return best, cuts, found
 
 
 def whole_model_latency(problem: Problem) -> Floats:

@@ -133,15 +133,10 @@ class _Passes:
         self._near = near
         self.low, self.high = np.zeros(count), np.full(count, near.latency)
         """Of each change, a T that is too early (0: none is known) and one that is not."""
-        self._missing, self._spare = np.full(count, np.nan), np.zeros(count)
-        """What of the server was missing and to spare there."""
-        self._look_at_the_optimum()
+        self._missing = np.full(count, np.nan)
+        self._spare = np.maximum(-self._excess(near.latency, np.arange(count)), 0.0)
+        """What of the server was missing and to spare there; at the optimum it is known by now."""
         self._stalled = 0
-
-    def _look_at_the_optimum(self) -> None:
-        near = self._near
-        excess = self._excess(near.latency, np.arange(len(near.whose)))
-        self._spare = np.maximum(-excess, 0.0)
 
     def look(self, T: float, rows: Ints) -> Bools:
         """Which of these changes would have the round over by T."""

@@ -29,6 +29,7 @@ from cutwater.plan.latency import latency, session_phases
 from cutwater.plan.optimum import Field, interval, refuse_shared
 from cutwater.plan.prices import Prices
 from cutwater.plan.problem import Band, Problem
+from cutwater.plan.tables import without_work
 
 ROUNDING = 1e-11
 """What is added to a server, relatively, so that rounding does not leave the round a trifle late."""
@@ -206,10 +207,9 @@ def _cheapest(
 ) -> tuple[Floats, Floats, Floats]:
     """Of every client: its cheapest share, how much faster its link is then, and what both cost."""
     more = np.full(len(problem), np.inf)
-    for cut in np.flatnonzero(problem.costs.server == 0) + 1:
-        for wire in range(len(problem.options)) if cut != problem.layers else (0,):
-            able = problem.allowed.by(wire, int(cut))
-            more = np.where(able, np.minimum(more, _without_server(problem, seconds, int(cut), wire)), more)
+    for cut, wire in without_work(problem):
+        able = problem.allowed.by(wire, cut)
+        more = np.where(able, np.minimum(more, _without_server(problem, seconds, cut, wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
     table, fleet = Field.plain(problem).everyone, problem.fleet
     found = (table.clients, share, more, cost)

@@ -25,7 +25,7 @@ import numpy as np
 from cutwater.base.arrays import Bools, Floats, Ints
 from cutwater.plan import kernel
 from cutwater.plan.kernel import PLAIN
-from cutwater.plan.latency import latency
+from cutwater.plan.latency import quickest
 from cutwater.plan.problem import Problem
 
 ROWS: Final = 11
@@ -277,17 +277,12 @@ def without_server(problem: Problem) -> tuple[Floats, Ints, Ints]:
 
     Infinite, and cut 0, for a client that can't do without the server.
     """
-    best = np.full(len(problem), np.inf)
-    cuts = np.zeros(len(problem), dtype=np.int64)
-    wires = problem.allowed.first_wires
+    return quickest(problem, without_work(problem), 0.0)
+
+
+def without_work(problem: Problem) -> list[tuple[int, int]]:
+    """Cuts that leave the server nothing, by every wire: the whole model, then what is nearest to it."""
     free = np.flatnonzero(problem.costs.server == 0)[::-1] + 1
-    # The whole model first, then what is nearest to it.
-    for cut in free[np.argsort(free > problem.layers, kind="stable")]:
-        for wire in range(len(problem.options)) if cut != problem.layers else (0,):
-            seconds = latency(problem, cut, 0.0, wires=wire)
-            able = problem.allowed.by(wire, cut)
-            better = able & (seconds < best)
-            best[better], cuts[better] = seconds[better], cut
-            if cut != problem.layers:
-                wires[better] = wire
-    return best, cuts, wires
+    nearest = free[np.argsort(free > problem.layers, kind="stable")].tolist()
+    wires = range(len(problem.options))
+    return [(cut, wire) for cut in nearest for wire in (wires if cut != problem.layers else (0,))]

@@ -110,7 +110,8 @@ def ranking(
     """What one step more of everything is worth: the best ``top`` changes of all, proven.
 
     ``latency`` is the optimum, where it is known already. With prices as ``by``, the best are those that save
-    the most for the money, of the changes that cost some.
+    the most for the money, of the changes that cost some: within a kind, where all cost the same, the best by
+    seconds.
     """
     increment = increment or Increment()
     if by is not None:
@@ -125,7 +126,13 @@ def ranking(
     helpful = sorted((each for each in found if each.saved > least), key=lambda each: -each.saved)
     kinds: dict[Resource, int] = {"server compute": 1, "link": len(problem), "device compute": len(problem)}
     kinds |= dict.fromkeys(_shared(problem.band), 1)
-    return _ranked(known, helpful, kinds, {kind: _cost(kind, increment, by) for kind in kinds}, top, least)
+    firsts = tuple({change.kind: change for change in reversed(helpful)}.values())
+    paid = {kind: cost for kind in kinds if (cost := _cost(kind, increment, by))}
+    ranked = [change for change in helpful if change.kind in paid]
+    ranked.sort(key=lambda change: -change.saved / paid[change.kind])
+    best, least = tuple(ranked[:top]), least / min(paid.values(), default=1.0)
+    at_most = best[-1].saved / paid[best[-1].kind] if len(best) == top else least
+    return Ranking(known, best, sum(kinds[kind] for kind in paid) - len(best), at_most, firsts)
 
 
 def _shared(band: Band) -> list[Resource]:
@@ -137,27 +144,6 @@ def _shared(band: Band) -> list[Resource]:
 def _cost(kind: Resource, increment: Increment, by: Prices | None) -> float:
     """What changes of a kind are ranked by: what they cost, nothing if they can't be bought."""
     return 1.0 if by is None else Change(kind, None, increment.of(kind), 0.0, 0.0).cost(by) or 0.0
-
-
-def _ranked(
-    known: float,
-    helpful: list[Change],
-    kinds: dict[Resource, int],
-    costs: dict[Resource, float],
-    top: int,
-    least: float,
-) -> Ranking:
-    """The best of all changes, from those that help, the best of each kind first.
-
-    Within a kind all cost the same, so that the best by seconds are the best for the money, too.
-    """
-    firsts = tuple({change.kind: change for change in reversed(helpful)}.values())
-    paid = {kind: cost for kind, cost in costs.items() if cost}
-    ranked = [change for change in helpful if change.kind in paid]
-    ranked.sort(key=lambda change: -change.saved / paid[change.kind])
-    best, least = tuple(ranked[:top]), least / min(paid.values(), default=1.0)
-    at_most = best[-1].saved / paid[best[-1].kind] if len(best) == top else least
-    return Ranking(known, best, sum(kinds[kind] for kind in paid) - len(best), at_most, firsts)
 
 
 def _check_prices(increment: Increment, prices: Prices) -> None:
@@ -174,7 +160,10 @@ def _of_own_links(
     field: Field, known: float, increment: Increment, top: int, *, every_kind: bool
 ) -> Iterator[Change]:
     """Changes among which are the best ``top`` of all and the first of each kind, or the ``top`` of each."""
-    yield _server_change(field, increment, known)
+    had = field.problem.server.compute
+    more = increment.raised("server compute", had)
+    found = min(field.optimum(more), known)
+    yield Change("server compute", None, more - had, known - found, found)
 
     def faster_links(some: Fleet) -> Fleet:
         return some.replace(up=increment.raised("link", some.up), down=increment.raised("link", some.down))
@@ -203,13 +192,6 @@ def _found(
         kind = _OF_CLIENTS[place]
         amount = float(had[kind][k]) * (increment.times - 1) + increment.of(kind)
         yield Change(kind, fleet.names[k], amount, known - found, found)
-
-
-def _server_change(field: Field, increment: Increment, latency: float) -> Change:
-    had = field.problem.server.compute
-    more = increment.raised("server compute", had)
-    found = min(field.optimum(more), latency)
-    return Change("server compute", None, more - had, latency - found, found)
 
 
 def why_not_ranked(problem: Problem) -> str | None:

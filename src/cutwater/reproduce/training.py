@@ -171,7 +171,7 @@ def train_one(
     trainings: int,
     planners: Sequence[str] = PLANNERS,
 ) -> Training:
-    """One of so many trainings, of which so many are done; one that is kept goes on where it was interrupted."""
+    """One of so many trainings, of which so many are done; what is kept goes on where it was interrupted."""
     folder = context.runs / name if settings.keep and context.runs is not None else None
     each = settings.rounds * settings.clients
 
