@@ -27,30 +27,11 @@ _SESSION, _CUT = Whole(1, MOST, quoted=True), Whole(1, quoted=True)
 
 
 @dataclass(frozen=True)
-class Cuts(Many):
-    """Cuts that must not be used: a list, or numbers with spaces between them in a CSV cell."""
-
-    each: Kind = _CUT
+class Some(Many):
+    """Some of the known names, or numbers: a list, or a CSV cell with spaces between them."""
 
     def parse(self, value: Any) -> Any:
-        """The cuts, from a list or a cell."""
-        return frozenset(super().parse(value.split() if isinstance(value, str) else value))
-
-    def _allowed(self) -> str:
-        return "a list of cuts such as [3, 4]"
-
-    def _take(self, value: Any) -> Any:
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise ValueError(value)
-        return frozenset(value)  # whether the model has them, the problem says
-
-
-@dataclass(frozen=True)
-class Names(Many):
-    """Some of the known names: a list, or names with spaces between them in a CSV cell."""
-
-    def parse(self, value: Any) -> Any:
-        """The names, from a list or a cell."""
+        """All of them, from a list or a cell."""
         return frozenset(super().parse(self._words(value) if isinstance(value, str) else value))
 
     def _words(self, cell: str) -> list[str]:
@@ -60,6 +41,21 @@ class Names(Many):
 
     def _take(self, value: Any) -> Any:
         return frozenset(super()._take(value))
+
+
+@dataclass(frozen=True)
+class Cuts(Some):
+    """Cuts that must not be used."""
+
+    each: Kind = _CUT
+
+    def _allowed(self) -> str:
+        return "a list of cuts such as [3, 4]"
+
+    def _take(self, value: Any) -> Any:
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+            raise ValueError(value)
+        return frozenset(value)  # whether the model has them, the problem says
 
 
 @described("a client", PlanError, either=((("rate",), ("up", "down")),))
@@ -106,13 +102,13 @@ class Client:
     ] = 0.0
     codecs: Annotated[
         frozenset[str],
-        Names(Choice(CODECS, own=True)),
+        Some(Choice(CODECS, own=True)),
         "the only codecs of `[wire]` that it can use",
         Told("all of them"),
     ] = frozenset()
     schedules: Annotated[
         frozenset[str],
-        Names(Choice(SCHEDULES)),
+        Some(Choice(SCHEDULES)),
         "the only schedules of `[wire]` that it can use",
         Told("all of them"),
     ] = frozenset()

@@ -154,8 +154,8 @@ def _parquet(path: Path, plan: Plan) -> None:
 
 def write_plan(path: Path, plan: Plan, more: Mapping[str, Any] | None = None) -> None:
     """Write a plan as its name says: .csv, .parquet, or else as JSON with ``more`` keys."""
-    kinds: dict[str, Callable[[], None]] = {
-        ".csv": lambda: write_atomically(path, csv_pieces(plan)),
-        ".parquet": lambda: _parquet(path, plan),
-    }
-    kinds.get(path.suffix.lower(), lambda: write_atomically(path, json_pieces(plan, more)))()
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        _parquet(path, plan)
+    else:
+        write_atomically(path, csv_pieces(plan) if kind == ".csv" else json_pieces(plan, more))

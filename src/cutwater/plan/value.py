@@ -435,8 +435,12 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
             raise FileFormatError(
                 f"{source}: client {row['name']!r} has mode {row['mode']!r} at cut {row['cut']}"
             )
+
+    def numbers(key: str) -> Floats:
+        return np.array([row[key] for row in rows], dtype=np.float64)
+
     phases = ([row["phases"].get(name, 0.0) for row in rows] for name in (*PHASES, OVERLAP))
-    columns = [np.array(each, dtype=np.float64) for each in phases]
+    told = all(row.get(key) is not None for row in rows for key in ("rate_up", "rate_down"))
     ways = [Wire(row["schedule"], row["up"], row["down"]) for row in rows]
     options = tuple(dict.fromkeys(ways))
     names = tuple(row["name"] for row in rows)
@@ -444,7 +448,6 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         raise FileFormatError(f"{source} must name every client, each with a name of its own")
     cuts = np.array([row["cut"] for row in rows], dtype=np.int64)
     second_cuts = np.array([row.get("second_cut", 0) for row in rows], dtype=np.int64)
-    shares = np.array([row["share"] for row in rows], dtype=np.float64)
     if cuts.max() > body["layers"]:
         raise FileFormatError(f"{source} has a cut outside 1 to {body['layers']}")
     wrong = (second_cuts > 0) & ((second_cuts <= cuts) | (second_cuts >= body["layers"]))
@@ -461,27 +464,20 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         names=names,
         cuts=cuts,
         second_cuts=second_cuts,
-        shares=shares,
+        shares=numbers("share"),
         wires=np.array([options.index(way) for way in ways], dtype=np.int64),
         options=options,
         told=Details(
-            phases=Phases(*columns),
-            bytes_up=np.array([row["bytes_up"] for row in rows], dtype=np.float64),
-            bytes_down=np.array([row["bytes_down"] for row in rows], dtype=np.float64),
+            phases=Phases(*(np.array(each, dtype=np.float64) for each in phases)),
+            bytes_up=numbers("bytes_up"),
+            bytes_down=numbers("bytes_down"),
             alone=np.array([np.inf if row["alone"] is None else row["alone"] for row in rows]),
         ),
         lower_bound=body["lower_bound"],
         outcome=body["outcome"],
         trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),
-        rates=_rates_from_json(rows),
+        rates=(numbers("rate_up"), numbers("rate_down")) if told else None,
     )
-
-
-def _rates_from_json(rows: list[dict[str, Any]]) -> tuple[Floats, Floats] | None:
-    up, down = ([row.get(key) for row in rows] for key in ("rate_up", "rate_down"))
-    if None in up or None in down:
-        return None
-    return np.array(up, dtype=np.float64), np.array(down, dtype=np.float64)
 
 
 def _iteration_from_json(turn: dict[str, Any]) -> Iteration:

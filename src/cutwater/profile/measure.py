@@ -12,11 +12,10 @@ from torch import nn
 
 from cutwater.base.errors import ModelError
 from cutwater.base.kinds import Whole
-from cutwater.model.graph.nested import tensors_in
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import cuda_in_use
 from cutwater.profile.flops import EXACT
-from cutwater.profile.walk import call, first_tensor, naming, walk
+from cutwater.profile.walk import backward, call, first_tensor, naming, walk
 
 WARM_UP = 2
 """Passes that are not timed: the first ones also choose algorithms and allocate."""
@@ -115,12 +114,10 @@ def _time_once(module: nn.Module, inputs: Any, clock: Callable[[], float]) -> tu
     start = _now(clock)
     output = call(module, inputs)
     middle = _now(clock)
-    learning = [value for value in tensors_in(output) if value.requires_grad]
-    if not learning:
+    if not backward(output):
         raise ModelError(
             "no output of the model has a gradient, so no backward pass can be timed: let a parameter learn"
         )
-    torch.autograd.backward(learning, [torch.ones_like(value) for value in learning])
     return middle - start, _now(clock) - middle
 
 

@@ -99,6 +99,14 @@ def call(module: nn.Module, inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
+def backward(output: Any) -> bool:
+    """The backward pass from all of an output that has a gradient, ones for it; whether any has."""
+    learning = [value for value in tensors_in(output) if value.requires_grad]
+    if learning:
+        torch.autograd.backward(learning, [torch.ones_like(value) for value in learning])
+    return bool(learning)
+
+
 def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | None) -> Iterator[LayerCost]:
     parameters, buffers = list(layered.module.parameters()), list(layered.module.buffers())
     weights, held = Storages(), Storages(ignored=[*parameters, *buffers])
@@ -111,10 +119,11 @@ def _costs(layered: Layered, inputs: Any, formulas: Formulas, precision: str | N
         with naming(f"layer {index} ({layer.name!r}) fails"):
             with autocast(precision, tensors_in(arguments)):
                 output, counter = _forward(half, arguments, formulas, held)
-            backward = _backward(output, formulas)
+            with OperatorCounter(formulas) as back:
+                backward(output)
         yield LayerCost(
             forward_flops=counter.flops,
-            backward_flops=backward,
+            backward_flops=back.flops,
             trainable_bits=8 * sum(sent.learned.values()),
             buffer_bits=8 * sum(sent.buffers.values()),
             frozen_bits=8 * sum(sent.fixed.values()),
@@ -145,17 +154,6 @@ def _forward(
     with OperatorCounter(formulas) as counter, held.recording():
         output = call(half, entered)
     return output, counter
-
-
-def _backward(output: Any, formulas: Formulas) -> int:
-    learning = [value for value in tensors_in(output) if value.requires_grad]
-    if not learning:
-        return 0
-    gradients = [torch.ones_like(value) for value in learning]
-    with OperatorCounter(formulas) as counter:
-        torch.autograd.backward(learning, gradients)
-    flops: int = counter.flops
-    return flops
 
 
 @contextmanager
