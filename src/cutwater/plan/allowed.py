@@ -67,15 +67,6 @@ class Allowed:
         """For each client, whether it may use this cut."""
         return np.take(self.masks[:, cut - 1], self.of)
 
-    def clients_without_any(self) -> Ints:
-        """Clients that no cut is left for."""
-        return np.flatnonzero(~np.take(self.cells.any(axis=(1, 2)), self.of))
-
-    def least_memory(self, k: int) -> float | None:
-        """What the leanest cut needs that only memory rules out, or None if other rules leave no cut."""
-        least = float(self.memory[self.of[k]].min())
-        return least if np.isfinite(least) else None
-
 
 def client_memory(profile: Profile, samples: float, places: Places | None = None) -> Floats:
     """Bits that training a client's layers holds with the activations of so many samples.

@@ -279,13 +279,14 @@ def _check_cuts(problem: Problem) -> None:
 
 
 def _check_memory(problem: Problem) -> None:
-    stuck = problem.allowed.clients_without_any()
+    allowed = problem.allowed
+    stuck = np.flatnonzero(~np.take(allowed.cells.any(axis=(1, 2)), allowed.of))
     if not stuck.size:
         return
     k = int(stuck[0])
     name, memory = problem.fleet.names[k], float(problem.fleet.memory[k])
-    least = problem.allowed.least_memory(k)
-    if least is None:
+    least = float(allowed.memory[allowed.of[k]].min())
+    if not math.isfinite(least):
         *limits, last = _limits(problem, k)
         among = f"all {problem.layers}" if not problem.stay[k] else "all pairs and the whole model"
         raise PlanError(f"client {name!r} has no cut left: {', '.join(limits)} and {last} rule out {among}")
