@@ -33,8 +33,10 @@ class Rest:
     """Seconds before and after all that: the model's way to the client, if it is on it, and back."""
 
     def seconds(self, share: float) -> float:
-        """Until it is done, with this share from now on."""
+        """Until it is done, with this share from now on; never where there is none to work with."""
         pairs = zip(self.away, self.work, strict=True)
+        if share <= 0 and any(self.work):
+            return np.inf
         return self.besides + max(away + (work / share if work else 0.0) for away, work in pairs)
 
     @property
@@ -133,11 +135,7 @@ def seconds_by(rests: Sequence[Rest], shares: Mapping[str, float], compute: floa
     """
     total = sum(shares[rest.name] for rest in rests)
     more = compute / total if total > 0 else 0.0
-    return max(_by_share(rest, shares[rest.name] * more) for rest in rests)
-
-
-def _by_share(rest: Rest, share: float) -> float:
-    return rest.seconds(share) if share > 0 or not any(rest.work) else np.inf
+    return max(rest.seconds(shares[rest.name] * more) for rest in rests)
 
 
 def columns(rests: Sequence[Rest]) -> tuple[Floats, Floats]:

@@ -142,28 +142,23 @@ def solve(table: ClientTables, F: float) -> Optimum:
 
 def search(table: ClientTables, F: float, floor: float, ceiling: float) -> Bracket:
     """The smallest T between two that these clients can all be done by."""
-    jumps = jumps_between(table.alone, floor, ceiling)
-    return smallest_feasible(_Demand(table, F, floor), F, floor, ceiling, jumps)
+    jumps, left = jumps_between(table.alone, floor, ceiling), table
 
+    def only_above(T: float) -> None:
+        """T is infeasible, so the search goes on above it, where clients with a smaller T̃ need nothing."""
+        nonlocal left
+        needy = left.alone >= T
+        if 4 * np.count_nonzero(needy) < 3 * len(needy):
+            left = left.take(needy)
 
-class _Demand:
-    """Σ need_k as a function of T, which drops the clients that can need nothing in the rest of a search."""
-
-    def __init__(self, table: ClientTables, F: float, floor: float) -> None:
-        self._F, self._table = F, table
-        self._only_above(floor)
-
-    def __call__(self, T: float) -> tuple[float, float]:
-        at, below = self._table.demand(T)
-        if at > self._F:
-            self._only_above(T)
+    def demand(T: float) -> tuple[float, float]:
+        at, below = left.demand(T)
+        if at > F:
+            only_above(T)
         return at, below
 
-    def _only_above(self, T: float) -> None:
-        """T is infeasible, so the search goes on above it, where clients with a smaller T̃ need nothing."""
-        needy = self._table.alone >= T
-        if 4 * np.count_nonzero(needy) < 3 * len(needy):
-            self._table = self._table.take(needy)
+    only_above(floor)
+    return smallest_feasible(demand, F, floor, ceiling, jumps)
 
 
 def fastest(problem: Problem, count: int) -> Ints:

@@ -89,10 +89,15 @@ class _Search:
             if found is None:
                 return []
             bound = max(bound, found.bound)
-            self._try(found.parts)
+            value = self._worth(found.parts)
+            if value < self._value:
+                self._parts, self._value = found.parts, value
             if bound >= self._value * (1 - CLOSE) or self._made >= MOST_CELLS:
                 return [(bound, node)]
-            if not self._refine(found):
+            # Split the cells that the bound rests on, if there are any wide enough.
+            loose = [(j, corner.cell) for j, corners in enumerate(found.corners) for corner in corners]
+            wide = [self._split(j, cell) for j, cell in loose if cell is not None]
+            if not any(wide):
                 break
         parts = self._branch(node, found)
         if not parts:
@@ -135,23 +140,12 @@ class _Search:
             for i, (late, early) in enumerate(pairwise(hull))
         ]
 
-    def _try(self, parts: Sequence[float]) -> None:
-        value = self._worth(parts)
-        if value < self._value:
-            self._parts, self._value = tuple(parts), value
-
     def _worth(self, parts: Sequence[float]) -> float:
         """The sum that jobs reach with these parts of the server."""
         return sum(
             w * fastest([curve], part).value if part > 0 else w * curve.last
             for curve, w, part in zip(self._curves, self._weights, parts, strict=True)
         )
-
-    def _refine(self, found: _Relaxed) -> bool:
-        """Split the cells that the bound rests on; whether there were any wide enough."""
-        loose = [(j, corner.cell) for j, corners in enumerate(found.corners) for corner in corners]
-        wide = [self._split(j, cell) for j, cell in loose if cell is not None]
-        return any(wide)
 
     def _split(self, j: int, cell: Cell) -> bool:
         if self._weights[j] * (cell.end - cell.start) <= _NARROW * self._value:

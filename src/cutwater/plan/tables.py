@@ -143,7 +143,10 @@ def _dominated_pairs(problem: Problem, table: CutTables) -> Bools:
 
 def _undominated_wires(problem: Problem, table: CutTables) -> Bools:
     count = len(problem.options)
-    overlapped, smallest = problem.wire_costs.overlapped, _smallest_part(problem)
+    overlapped = problem.wire_costs.overlapped
+    # Samples of the smallest part of any client's mini-batches.
+    parts = (kind.last_size.min(where=kind.count > 0, initial=np.inf) for kind in problem.steps.kinds)
+    smallest = min(map(float, parts))
     by_wire = table.rows.reshape(len(table.rows), ROWS, count, -1)
     allowed = np.isfinite(by_wire[:, 0])
     # Of every wire against every other at every cut.
@@ -158,12 +161,6 @@ def _undominated_wires(problem: Problem, table: CutTables) -> Bools:
     better = never_behind & (first[:, :, None] | ~never_behind.transpose(1, 0, 2))
     dominated: Bools = np.logical_or.reduce(better, axis=0).ravel()
     return ~dominated
-
-
-def _smallest_part(problem: Problem) -> float:
-    """Samples of the smallest part of any client's mini-batches."""
-    kinds = problem.steps.kinds
-    return min(float(kind.last_size.min(where=kind.count > 0, initial=np.inf)) for kind in kinds)
 
 
 @dataclass(frozen=True)
