@@ -22,13 +22,7 @@ from cutwater.plan.session import Wire, part_sizes
 if TYPE_CHECKING:  # a plan explains itself by this module
     from cutwater.plan.value import Plan
 
-LANES = {
-    "client_forward": "client",
-    "smashed_upload": "link up",
-    "server": "server",
-    "gradient_download": "link down",
-    "client_backward": "client",
-}
+LANES = dict(zip(STATIONS, (*RESOURCES[:-1], RESOURCES[0]), strict=True))
 """What works at each station, for people."""
 _FORWARD, _UP, _SERVER, _DOWN, _BACKWARD = STATIONS
 THREE_PARTS = (_FORWARD, _UP, _SERVER, _DOWN, _FORWARD, _BACKWARD, _UP, _SERVER, _DOWN, _BACKWARD)
