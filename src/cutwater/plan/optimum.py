@@ -164,10 +164,10 @@ def search(table: ClientTables, F: float, floor: float, ceiling: float) -> Brack
 def fastest(problem: Problem, count: int) -> Ints:
     """The places of so many clients whose round together is the shortest, in the fleet's order.
 
-    By T, some of them can be done exactly when the smallest needs at T (:mod:`cutwater.plan.exact`) add up to
-    no more than the server has. That sum falls as T grows, so the smallest such T is found by bisection, and
-    the clients with the smallest needs there are the fastest choice of all. Of clients that need the same,
-    those that are quicker by themselves come first, then in fleet order.
+    By T, some n clients can be done exactly when the n smallest needs at T (:mod:`cutwater.plan.exact`) add
+    up to no more than the server has. That sum falls as T grows, so the smallest such T is found by
+    bisection, and the n clients with the smallest needs there are the fastest choice of all. Of clients that
+    need the same, those that are quicker by themselves come first, then in fleet order.
     """
     if not 1 <= count <= len(problem):
         raise PlanError(f"{count} clients are to be chosen, but the fleet has {len(problem)}")
