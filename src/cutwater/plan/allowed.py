@@ -133,10 +133,11 @@ def allowed_cuts(problem: "Problem") -> Allowed:
     held, held_last = (np.minimum(each, layers) * frozen for each in (fleet.holds, fleet.holds_last))
     new, new_of = _distinct_fresh(problem.fresh, costs)
     rules = (size_of, rank, fleet.min_cut, held, held_last, new_of, ban_of, limit_of, problem.stay)
-    ends = [int(np.max(each)) + 1 for each in rules]
+    of_layers = (int(each.max()) + 1 for each in (fleet.min_cut, held, held_last))
+    ends = (len(sizes), needs[0].size + 1, *of_layers, len(new.samples), len(bans), len(limits), 2)
     code = np.zeros(len(fleet), dtype=np.int64)
     for rule, end in zip(rules, ends, strict=True):
-        code = code * end + rule
+        code = code * end + rule if end > 1 else code
     codes, of = _values(code)
     of = np.full(len(fleet), of, dtype=np.int64)
     size, place, min_cut, holds, holds_last, news, ban, limit, keeps = np.unravel_index(codes, ends)
@@ -144,9 +145,9 @@ def allowed_cuts(problem: "Problem") -> Allowed:
     memory = np.full((len(codes), len(places)), np.inf)
     first = np.zeros(len(codes), dtype=np.int64)
     free, whole = ~ruled_out(problem.profile, places), places.first == layers
-    second = np.where(places.pairs, places.second, places.first)
+    both = np.array([places.first, np.where(places.pairs, places.second, places.first)])
     for row in range(len(codes)):
-        banned = np.isin(places.first, list(bans[ban[row]])) | np.isin(second, list(bans[ban[row]]))
+        banned = np.isin(both, list(bans[ban[row]])).any(axis=0)
         own = free & (places.first >= min_cut[row]) & ~banned & (whole | (places.pairs == keeps[row]))
         can, need = usable(problem.options, *limits[limit[row]]), needs[size[row]]
         fits = need <= (np.sort(need.ravel())[place[row] - 1] if place[row] else -1.0)
