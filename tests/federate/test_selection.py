@@ -8,7 +8,7 @@ from small_study import small_study
 
 from cutwater.base.errors import ScenarioError
 from cutwater.federate.selection import select
-from cutwater.plan.optimum import fastest
+from cutwater.plan.fastest import fastest
 
 FLEET = [f"c{number}" for number in range(1, 31)]
 

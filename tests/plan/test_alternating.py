@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 from plan_cases import make_profile, network_like, problems, random_problem
 
 from cutwater.base.errors import PlanError
-from cutwater.plan.alternating import (
-    allocate,
-    alternating,
-    fitted_cuts,
-    positive_root,
-    stationary_cut,
-)
+from cutwater.plan.allocate import allocate
+from cutwater.plan.alternating import alternating, fitted_cuts, positive_root, stationary_cut
 from cutwater.plan.exact import certified_bound, exact
 from cutwater.plan.fleet import Client
 from cutwater.plan.latency import before_server, fitted_latency, latency, server_work, whole_model_latency

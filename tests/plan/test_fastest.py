@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from plan_cases import problems
 
 from cutwater.base.errors import PlanError
-from cutwater.plan.optimum import fastest, optimum
+from cutwater.plan.fastest import fastest
+from cutwater.plan.optimum import optimum
 
 
 @settings(deadline=None, max_examples=40)

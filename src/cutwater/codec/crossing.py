@@ -8,7 +8,8 @@ from typing import Annotated, Final
 from cutwater.base.errors import FileFormatError
 from cutwater.base.kinds import Choice, Flag, Many, Whole
 from cutwater.base.schema import check, described
-from cutwater.codec.value import Codec, Size, size_checked
+from cutwater.codec.checked import size_checked
+from cutwater.codec.value import Codec, Size
 
 BITS: Final[dict[str, int]] = {
     "float32": 32,

@@ -30,8 +30,8 @@ from cutwater.model.discover.layered import layered
 from cutwater.model.layers import Layered
 from cutwater.model.randomness import derive_seed, drawn_from, draws
 from cutwater.model.traffic import Traffic, traffic
+from cutwater.plan.fastest import fastest
 from cutwater.plan.fleet import Client, Fleet, Held
-from cutwater.plan.optimum import fastest
 from cutwater.plan.planners import Planner, called, planner_for
 from cutwater.plan.problem import Band, Problem, Server
 from cutwater.plan.session import Session, Wires, part_sizes

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutwater.codec.checked import decode_checked, encode_checked
 from cutwater.codec.registry import CODECS, find_codec
-from cutwater.codec.value import Codec, decode_checked, encode_checked
+from cutwater.codec.value import Codec
 from cutwater.model.randomness import derive_seed
 from cutwater.model.traffic import tensor_bytes
 from cutwater.train.rows import RowsInProcess
