@@ -17,10 +17,10 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from cutwater.base.errors import CutwaterError, DataError, suggest
+from cutwater.base.errors import DataError, suggest
 from cutwater.base.seeded import stream
 from cutwater.base.speech import by_file
-from cutwater.base.usercode import told
+from cutwater.base.usercode import blamed
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data, Indices
 
@@ -99,15 +99,14 @@ def share_by(
     """The partition that a function of the user's own makes; what it draws follows from the seed."""
     from cutwater.model.randomness import drawn_from
 
-    try:
-        with drawn_from(seed, "partition"):
-            found = function(data, dict(samples))
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's function does
-        raise DataError(f"partition {_called(function)} failed ({told(error)}): {_TAKES}") from error
+    called = repr(getattr(function, "__qualname__", function))
+    with (
+        blamed(DataError, lambda said: f"partition {called} failed ({said}): {_TAKES}"),
+        drawn_from(seed, "partition"),
+    ):
+        found = function(data, dict(samples))
     if not isinstance(found, Mapping):
-        raise DataError(f"partition {_called(function)} returned {type(found).__name__}: {_TAKES}")
+        raise DataError(f"partition {called} returned {type(found).__name__}: {_TAKES}")
     if found.keys() == samples.keys():
         found = {client: found[client] for client in samples}
     made = Partition.of(found, local_test=local_test, seed=seed)
@@ -119,10 +118,6 @@ _TAKES = (
     "it takes the data and a dict of each client's number of samples, and returns a dict of the positions in "
     "the training set that each client holds"
 )
-
-
-def _called(function: object) -> str:
-    return repr(getattr(function, "__qualname__", function))
 
 
 def _sizes(

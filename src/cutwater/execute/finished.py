@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from cutwater.base.errors import CutwaterError, DataError, RunError
+from cutwater.base.errors import DataError, RunError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.base.speech import Say, quiet
 from cutwater.base.toml import parse_toml
-from cutwater.base.usercode import look_beside, told
+from cutwater.base.usercode import blamed, look_beside, told
 from cutwater.data.samples import ArraySamples, Batch, Data, input_text
 from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was
@@ -213,13 +213,8 @@ def _slice(tensors: Sequence[Tensor], start: int) -> Batch:
 
 
 def _output(model: nn.Module, called: Any) -> NDArray[Any]:
-    try:
-        with RandomStream(0, 0):
-            output = call(model, called)
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's model does
-        raise RunError(f"the model failed on the inputs ({told(error)})") from error
+    with blamed(RunError, lambda said: f"the model failed on the inputs ({said})"), RandomStream(0, 0):
+        output = call(model, called)
     found = getattr(output, "logits", output)
     if not isinstance(found, Tensor):
         raise RunError(f"the model's output is {type(found).__name__}, but only a tensor can be written")

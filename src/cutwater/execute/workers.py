@@ -14,7 +14,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -28,7 +28,7 @@ from cutwater.base import errors
 from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
-from cutwater.base.usercode import told
+from cutwater.base.usercode import blamed
 from cutwater.data.samples import Batch
 from cutwater.model.traffic import tensor_bytes
 from cutwater.train.scores import Score, evaluate_sets, units_of_work
@@ -38,16 +38,10 @@ _TRIES = 3
 """How often a session is tried before a worker's death is blamed on the session."""
 
 
-@contextmanager
-def blamed_on(task: Task | None) -> Iterator[None]:
+def blamed_on(task: Task | None) -> AbstractContextManager[None]:
     """Within, whatever a user's model, loss or data raises becomes one sentence that says where it was."""
-    try:
-        yield
-    except CutwaterError:
-        raise
-    except Exception as error:
-        where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
-        raise EngineError(f"{where}: {told(error)}") from error
+    where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
+    return blamed(EngineError, lambda said: f"{where}: {said}")
 
 
 class SharedState:

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cutwater.base.errors import CutwaterError, ModelError, suggest
+from cutwater.base.errors import ModelError, suggest
 from cutwater.base.kinds import Whole
-from cutwater.base.usercode import find, told
+from cutwater.base.usercode import blamed, find
 from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
 from cutwater.model.zoo.inputs import InputSpec, parse_input
 
@@ -117,9 +117,5 @@ def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mappin
 
 
 def _call(name: str, function: Builder, arguments: Mapping[str, Any]) -> nn.Module:
-    try:
+    with blamed(ModelError, lambda said: f"{name} can't be built: {said}"):
         return function(**arguments)
-    except CutwaterError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{name} can't be built: {told(error)}") from error
