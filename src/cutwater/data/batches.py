@@ -1,20 +1,26 @@
 """The mini-batches of a client's session, a pure function of (seed, round, client).
 
 They know nothing of cuts, engines and processes: wherever client k trains in round t, it sees these samples
-in this order.
+in this order. They may be read ahead by processes of their own, with the same bits however many there are: a
+process makes a whole mini-batch at a time, and what is drawn meanwhile follows from the mini-batch alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from multiprocessing import current_process
+from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
 
-from cutwater.base.errors import DataError
+from cutwater.base.errors import CutwaterError, DataError
 from cutwater.base.seeded import stream
-from cutwater.data.samples import Indices
+from cutwater.data.samples import Batch, Indices
 from cutwater.plan.session import Session, last_of_pass
+
+Read = Callable[[int, Indices, str], Batch]
+"""The mini-batch of a step from the positions of its samples, on a device."""
 
 
 def batches(samples: Indices, session: Session, *, seed: int, round_: int, client: str) -> Iterator[Indices]:
@@ -83,3 +89,48 @@ def _distinct(random: RandomState, samples: int, count: int) -> Indices:
     while len(first := np.unique(drawn, return_index=True)[1]) < count:
         drawn = np.append(drawn, random.randint(samples, size=count))
     return drawn[np.sort(first)[:count]]
+
+
+def read_ahead(read: Read, positions: Iterable[Indices], workers: int, device: str) -> Iterator[Batch]:
+    """The mini-batches of a session, in order."""
+    # A process that trains for another one may have no processes of its own.
+    if workers == 0 or current_process().daemon:
+        return (read(step, chosen, device) for step, chosen in enumerate(positions))
+    return _by_workers(read, list(positions), workers, device)
+
+
+def _by_workers(read: Read, positions: list[Indices], workers: int, device: str) -> Iterator[Batch]:
+    import torch
+    from torch.utils.data import DataLoader
+
+    steps: Any = _Steps(read, positions)
+    # Its generator is its own: torch's would be one draw further on than without workers.
+    source = torch.Generator().manual_seed(0)
+    count = min(workers, len(positions))
+    loader: DataLoader[Any] = DataLoader(
+        steps, batch_size=None, num_workers=count, collate_fn=_as_it_is, generator=source
+    )
+    for made in loader:
+        if isinstance(made, CutwaterError):
+            raise made
+        yield made.to(device)
+
+
+class _Steps:
+    """The steps of a session as a dataset."""
+
+    def __init__(self, read: Read, positions: list[Indices]) -> None:
+        self._read, self._positions = read, positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, step: int) -> Batch | CutwaterError:
+        try:
+            return self._read(step, self._positions[step], "cpu")
+        except CutwaterError as error:  # raised by torch, it would be a page long
+            return error
+
+
+def _as_it_is(made: object) -> object:
+    return made

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.base.errors import CutwaterError, DataError
+from cutwater.base.errors import DataError
 from cutwater.base.kinds import Whole
-from cutwater.base.usercode import find, told
-from cutwater.data.forms import Form
+from cutwater.base.usercode import blamed, find, told
+from cutwater.data.forms import Form, Pad
 from cutwater.data.loaders import is_loader, unpacked
-from cutwater.data.padding import Pad
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
 if TYPE_CHECKING:
@@ -116,15 +115,10 @@ class DatasetSamples:
 
     def _collated(self, items: list[Any]) -> Any:
         assert self._collate is not None
-        try:
+        failed = f"the collate function of {self._name} failed on {len(items)} samples"
+        takes = "it takes a list of samples and returns a mini-batch"
+        with blamed(DataError, lambda said: f"{failed} ({said}); {takes}"):
             return self._collate(items)
-        except CutwaterError:
-            raise
-        except Exception as error:  # whatever a user's function does
-            raise DataError(
-                f"the collate function of {self._name} failed on {len(items)} samples ({told(error)}); it "
-                "takes a list of samples and returns a mini-batch"
-            ) from error
 
     def _read(self, index: int) -> Any:
         try:
@@ -260,15 +254,10 @@ def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[
     ``settings`` are those of :func:`from_datasets`, for where it returns datasets.
     """
     function = find(source, "source", DataError)
-    try:
+    failed = f"{source} can't be called with options {sorted(options)}"
+    returns = "it must return (train, test) datasets: try it in Python"
+    with blamed(DataError, lambda said: f"{failed} ({said}); {returns}"):
         made = function(**options)
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's function does when it is called
-        raise DataError(
-            f"{source} can't be called with options {sorted(options)} ({told(error)}); it must return "
-            "(train, test) datasets: try it in Python"
-        ) from error
     if isinstance(made, Data):
         return made
     if isinstance(made, tuple | list) and len(made) == 2:
