@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import fx
 
-from cutwater.model.discover.flow import Flow, positions
+from cutwater.model.discover.flow import Flow
 from cutwater.model.graph.crossing import Lengths
-from cutwater.model.graph.ferried import can_be_rows
 from cutwater.model.graph.program import Program
+from cutwater.model.graph.sizes import can_be_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,27 +83,21 @@ class Places:
 
     def _is_torn(self, crossing: Sequence[fx.Node], place: int) -> bool:
         """Whether two values that cross share memory that is changed later: apart they would differ."""
-        facts = self.flow.facts
-        later = [n for n in crossing if n in facts.changed_by and self._at[facts.changed_by[n]] > place]
+        facts, at = self.flow.facts, self.flow.positions
+        later = [n for n in crossing if n in facts.changed_by and at[facts.changed_by[n]] > place]
         touched = {facts.storages[n] for n in later}
         return sum(facts.storages[n] in touched for n in crossing) > len(touched)
 
     def untold(self, place: int) -> list[fx.Node]:
         """Numbers that are needed behind a place and that nothing which crosses there tells."""
         crossing = self.crossing[place]
-        return [n for n in self._numbers_needed(place) if not self.program.can_tell(n, place, crossing)]
-
-    def _numbers_needed(self, place: int) -> list[fx.Node]:
-        return [number for number, until in self._number_uses.items() if until > place]
+        needed = [number for number, until in self._number_uses.items() if until > place]
+        return [number for number in needed if not self.program.can_tell(number, place, crossing)]
 
     @cached_property
     def _last_tensor(self) -> int:
         """The place of the last operation that makes a tensor: behind it, nothing is left to compute."""
-        return max(self._at[node] for node in self.flow.facts.tensors)
-
-    @cached_property
-    def _at(self) -> Mapping[fx.Node, int]:
-        return positions(self.flow.graph)
+        return max(self.flow.positions[node] for node in self.flow.facts.tensors)
 
     @cached_property
     def _number_uses(self) -> Mapping[fx.Node, int]:
@@ -182,6 +176,6 @@ def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) 
     """The program with layers between the cuts, for inputs of the expected shapes."""
     layer_of = {
         node: 0 if place == 0 else 1 + bisect_left(cuts, place)
-        for node, place in positions(places.flow.graph).items()
+        for node, place in places.flow.positions.items()
     }
     return replace(places.program, layer_of=layer_of, expected=expected)

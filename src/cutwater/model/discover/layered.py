@@ -13,12 +13,17 @@ from torch import nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.chains import children_in_a_row, explicit_chain, is_row, row_of
-from cutwater.model.discover.compiled import compiled_code_run_as_written, without_compiler
 from cutwater.model.discover.culprit import refusal
 from cutwater.model.discover.example import Example, read_example
 from cutwater.model.discover.same_outputs import CantTakeApartError
 from cutwater.model.discover.search import Search
-from cutwater.model.discover.switches import describe_switches, find_switches, switched_off
+from cutwater.model.discover.switches import (
+    compiled_code_run_as_written,
+    describe_switches,
+    find_switches,
+    switched_off,
+    without_compiler,
+)
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.layers import Layered
 

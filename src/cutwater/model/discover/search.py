@@ -15,17 +15,15 @@ from cutwater.base.errors import ModelError
 from cutwater.model.discover.blocks import find_blocks, find_glue, find_operations
 from cutwater.model.discover.boundaries import Places, find_cuts, grouped
 from cutwater.model.discover.culprit import inner_culprit
-from cutwater.model.discover.example import Dim, Example
-from cutwater.model.discover.ferry import ferry
-from cutwater.model.discover.flow import analyse, hoist
-from cutwater.model.discover.groups import spread_groups
+from cutwater.model.discover.example import Dim, Example, Variation, find_variations, unseen_lengths
+from cutwater.model.discover.flow import Flow
 from cutwater.model.discover.naming import name_layers
 from cutwater.model.discover.observe import observe, remove_unused
+from cutwater.model.discover.only_tensors import ferry, spread_groups
 from cutwater.model.discover.same_outputs import check_runs, verify
 from cutwater.model.discover.trace_export import trace_export, trace_export_unseen
 from cutwater.model.discover.trace_fx import trace_fx
 from cutwater.model.discover.unchanged import untouched
-from cutwater.model.discover.variations import Variation, find_variations, unseen_lengths
 from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.nested import Builder
 from cutwater.model.graph.program import NO_GRAD, Forward, Program
@@ -215,12 +213,13 @@ class Search:
         )
 
     def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
-        facts = observe(self.module, graph, examples, training)
-        if spread_groups(graph, facts) | remove_unused(graph, facts):
-            facts = observe(self.module, graph, examples, training)
-        if hoist(self.module, graph, facts):
-            facts = observe(self.module, graph, examples, training)
-        return Places(analyse(self.module, graph, facts))
+        def flow() -> Flow:
+            return Flow(self.module, graph, observe(self.module, graph, examples, training))
+
+        found = flow()
+        if spread_groups(graph, found.facts) | remove_unused(graph, found.facts):
+            found = flow()
+        return Places(flow() if found.hoist() else found)
 
     def _ferry(self, places: Places, cuts: Sequence[int]) -> bool:
         """Let the numbers cross that nothing tells behind these cuts; whether there are any."""

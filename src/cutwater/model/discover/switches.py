@@ -1,12 +1,18 @@
-"""Settings that models of well-known libraries have for what training can do without."""
+"""What a model is taken apart without: torch.compile, and settings of well-known libraries.
+
+The latter are for what training can do without.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
+_INSIDE = "_orig_mod"
+"""What torch.compile calls the module that it was given."""
 OFF = {
     "apply_spec_augment": False,
     "layerdrop": 0.0,
@@ -63,3 +69,20 @@ def describe_switches(switches: Sequence[Switch]) -> str:
     """What to write to switch them off."""
     lines = [f"{switch.path}.{switch.name} = {OFF[switch.name]}" for switch in switches]
     return f"it can be with {', '.join(lines)}, so set that first"
+
+
+def without_compiler(module: nn.Module) -> nn.Module:
+    """The module that torch.compile was given."""
+    while isinstance(inside := module._modules.get(_INSIDE), nn.Module):
+        module = inside
+    return module
+
+
+@contextmanager
+def compiled_code_run_as_written(module: nn.Module) -> Iterator[None]:
+    """While open, compiled parts of a model run as they are written: every size would be compiled anew."""
+    if not any(_INSIDE in part._modules for part in module.modules()):
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -57,11 +58,8 @@ def trace_export(
     return rebuild(module, exported, example, calls, outputs[-1])
 
 
-def trace_export_unseen(
-    module: nn.Module, examples: Sequence[Example], blocks: frozenset[str], training: bool
-) -> fx.Graph:
-    """The same, with the model unaware."""
-    return trace_export(module, examples, blocks, training, unseen=True)
+trace_export_unseen = partial(trace_export, unseen=True)
+"""The same, with the model unaware."""
 
 
 def _flattened(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:
