@@ -23,50 +23,49 @@ from cutwater.model.graph.sizes import can_be_rows
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Places(Flow):
     """The places behind the operations of a graph, as candidates for a cut."""
-
-    flow: Flow
 
     @cached_property
     def program(self) -> Program:
-        """The graph with every operation a layer of its own."""
-        return self.flow.program()
+        """The graph as a program in which every operation is a layer: its position."""
+        sizes, changed_by = self.facts.sizes(), self.facts.changed_by
+        return Program(self.graph, self.positions, self.replicable, sizes, changed_by)
 
     @cached_property
     def operations(self) -> list[fx.Node]:
         """Operations in order: the one at place p is the p-th."""
-        return [n for n in self.flow.graph.nodes if n.op not in ("placeholder", "output")]
+        return [n for n in self.graph.nodes if n.op not in ("placeholder", "output")]
 
     @cached_property
     def crossing(self) -> list[list[fx.Node]]:
         """What crosses at each place, from 0 on."""
         return [self.program.frontier(place) for place in range(len(self.operations) + 1)]
 
-    def activations(self, place: int) -> int:
+    def activations_at(self, place: int) -> int:
         """How many tensors with a gradient cross; in a part that has none, how many activations."""
-        crossing = [node for node in self.crossing[place] if node in self.flow.activations]
-        return sum(node in self.flow.facts.learning for node in crossing) or len(crossing)
+        crossing = [node for node in self.crossing[place] if node in self.activations]
+        return sum(node in self.facts.learning for node in crossing) or len(crossing)
 
     def bits(self, place: int) -> int:
         """How much crosses."""
-        return sum(self.flow.facts.bits(node) for node in self.crossing[place])
+        return sum(self.facts.bits(node) for node in self.crossing[place])
 
     def is_possible(self, place: int) -> bool:
         """Whether the model can be taken apart here at all."""
         crossing = self.crossing[place]
         return (
             place < self._last_tensor
-            and all(node in self.flow.facts.tensors and node.op != "get_attr" for node in crossing)
-            and any(node in self.flow.activations for node in crossing)
-            and not any(self.flow.data_until.get(node, 0) > place for node in crossing)
+            and all(node in self.facts.tensors and node.op != "get_attr" for node in crossing)
+            and any(node in self.activations for node in crossing)
+            and not any(self.data_until.get(node, 0) > place for node in crossing)
             and not self._is_torn(crossing, place)
-            and all(can_be_rows(self.flow.facts.numbers[n][0]) for n in self.untold(place))
+            and all(can_be_rows(self.facts.numbers[n][0]) for n in self.untold(place))
         )
 
     def fingerprint(self, place: int) -> Any:
         """Equal for two places where the same memory crosses and the same parameters are behind."""
-        facts = self.flow.facts
+        facts = self.facts
         memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.crossing[place]}
         return frozenset(memory), self._targets_until[place]
 
@@ -76,14 +75,14 @@ class Places:
         seen: set[str] = set()
         counts = [0]
         for node in self.operations:
-            if node in self.flow.stateful:
+            if node in self.stateful:
                 seen.add(str(node.target))
             counts.append(len(seen))
         return counts
 
     def _is_torn(self, crossing: Sequence[fx.Node], place: int) -> bool:
         """Whether two values that cross share memory that is changed later: apart they would differ."""
-        facts, at = self.flow.facts, self.flow.positions
+        facts, at = self.facts, self.positions
         later = [n for n in crossing if n in facts.changed_by and at[facts.changed_by[n]] > place]
         touched = {facts.storages[n] for n in later}
         return sum(facts.storages[n] in touched for n in crossing) > len(touched)
@@ -97,17 +96,17 @@ class Places:
     @cached_property
     def _last_tensor(self) -> int:
         """The place of the last operation that makes a tensor: behind it, nothing is left to compute."""
-        return max(self.flow.positions[node] for node in self.flow.facts.tensors)
+        return max(self.positions[node] for node in self.facts.tensors)
 
     @cached_property
     def _number_uses(self) -> Mapping[fx.Node, int]:
         """The last place where each number is used for something other than another number."""
-        numbers, program = self.flow.facts.numbers, self.program
+        numbers, program = self.facts.numbers, self.program
         uses: dict[fx.Node, int] = {}
         for number in numbers:
             for user in number.users:
                 if user not in numbers:
-                    known = user in self.flow.replicable
+                    known = user in self.replicable
                     until = program.last_use(user) if known else program.layer(user)
                     uses[number] = max(uses.get(number, 0), until)
         return uses
@@ -115,7 +114,7 @@ class Places:
     def segments(self, cuts: Sequence[int]) -> list[list[fx.Node]]:
         """The operations between the cuts, without those that either side computes for itself."""
         bounds = pairwise([0, *cuts, len(self.operations)])
-        own = [n not in self.flow.replicable for n in self.operations]
+        own = [n not in self.replicable for n in self.operations]
         return [list(compress(self.operations[a:b], own[a:b])) for a, b in bounds]
 
 
@@ -142,7 +141,7 @@ def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Seque
         if between:
             # One activation rather than several; the least that crosses; and the latest of equals, so that
             # operations between blocks go with the block before them.
-            chosen.append(min(between, key=lambda p: (places.activations(p) > 1, places.bits(p), -p)))
+            chosen.append(min(between, key=lambda p: (places.activations_at(p) > 1, places.bits(p), -p)))
     return chosen
 
 
@@ -175,7 +174,6 @@ def is_block(node: fx.Node, blocks: frozenset[str]) -> bool:
 def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) -> Program:
     """The program with layers between the cuts, for inputs of the expected shapes."""
     layer_of = {
-        node: 0 if place == 0 else 1 + bisect_left(cuts, place)
-        for node, place in places.flow.positions.items()
+        node: 0 if place == 0 else 1 + bisect_left(cuts, place) for node, place in places.positions.items()
     }
     return replace(places.program, layer_of=layer_of, expected=expected)

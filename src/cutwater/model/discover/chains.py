@@ -9,7 +9,8 @@ from cutwater.base.errors import ModelError
 from cutwater.model.discover.blocks import is_operation, is_stage
 from cutwater.model.discover.example import Example, read_example
 from cutwater.model.discover.same_outputs import MismatchError, check_runs, verify
-from cutwater.model.layers import Layered, of_chain
+from cutwater.model.graph.program import chain
+from cutwater.model.layers import Layer, Layered
 
 GivenLayer = nn.Module | Callable[[Any], Any] | str
 
@@ -25,7 +26,7 @@ def row_of(module: nn.Module, example_inputs: Any) -> Layered:
     if example_inputs is not None:
         example = read_example(module, example_inputs)
         check_runs(module, example.with_batch(min(example.batch, 2)), modes=(False,))
-    return chain(module, list(_members(module, "")))
+    return of_chain(module, list(_members(module, "")))
 
 
 def _members(row: nn.Module, path: str) -> Iterator[str]:
@@ -49,7 +50,7 @@ def explicit_chain(
             )
         module = nn.Sequential(*members)
     given = list(module._modules) if layers is None else layers
-    found = chain(module, [_named(module, step) for step in given])
+    found = of_chain(module, [_named(module, step) for step in given])
     if example_inputs is not None and layers is not None:
         _check(module, found, example_inputs)
     return found
@@ -63,7 +64,7 @@ def children_in_a_row(module: nn.Module, example: Example) -> str:
     names = list(_steps(module, ""))
     if len(names) < 2 or len(example.values) != 1:
         return ""
-    found = chain(module, names)
+    found = of_chain(module, names)
     forward = found.train_program.compile(0, len(found))
     try:
         verify(module, forward, forward, [example, example.with_batch(example.batch + 1)])
@@ -83,9 +84,13 @@ def _steps(module: nn.Module, path: str) -> Iterator[str]:
             yield f"{path}{name}"
 
 
-def chain(module: nn.Module, steps: Sequence[str | Callable[[Any], Any]]) -> Layered:
-    """The layers of submodules, by name, with functions in between."""
-    return of_chain(module, steps, lambda name: may_change_input(module.get_submodule(name)))
+def of_chain(module: nn.Module, steps: Sequence[str | Callable[[Any], Any]]) -> Layered:
+    """The layers of submodules, by name, called one after the other; functions join the layer before."""
+    names = [step for step in steps if isinstance(step, str)]
+    if not names:
+        raise ModelError("a model needs at least one layer, but the list of layers is empty")
+    program = chain(steps, lambda name: may_change_input(module.get_submodule(name)))
+    return Layered(module, tuple(map(Layer, names)), program, program)
 
 
 def may_change_input(module: nn.Module) -> bool:

@@ -42,12 +42,9 @@ def refusal(module: nn.Module, failures: Sequence[Exception]) -> CantTakeApartEr
 
 def _casts(module: nn.Module) -> bool:
     """Whether a forward of the user's enters an autocast, which no trace keeps."""
-    forwards = (type(part).forward for part in module.modules() if not _is_librarys(part))
+    kinds = {type(part) for part in module.modules()}
+    forwards = (one.forward for one in kinds if not one.__module__.startswith(("torch.", "transformers.")))
     return any("autocast" in getattr(forward, "__code__", _NOTHING).co_names for forward in forwards)
-
-
-def _is_librarys(part: nn.Module) -> bool:
-    return type(part).__module__.startswith(("torch.", "transformers."))
 
 
 def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str]) -> str | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import fx, nn
 
 from cutwater.model.discover.observe import Facts
-from cutwater.model.graph.program import Program, attribute
+from cutwater.model.graph.program import attribute
 from cutwater.model.graph.sizes import to_rows
 
 Nodes = frozenset[fx.Node]
@@ -20,10 +20,6 @@ class Flow:
     module: nn.Module
     graph: fx.Graph
     facts: Facts
-
-    def program(self) -> Program:
-        """The graph as a program in which every operation is a layer: its position."""
-        return Program(self.graph, self.positions, self.replicable, self.facts.sizes(), self.facts.changed_by)
 
     @cached_property
     def positions(self) -> dict[fx.Node, int]:

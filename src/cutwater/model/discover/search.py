@@ -16,7 +16,6 @@ from cutwater.model.discover.blocks import find_blocks, find_glue, find_operatio
 from cutwater.model.discover.boundaries import Places, find_cuts, grouped
 from cutwater.model.discover.culprit import inner_culprit
 from cutwater.model.discover.example import Dim, Example, Variation, find_variations, unseen_lengths
-from cutwater.model.discover.flow import Flow
 from cutwater.model.discover.naming import name_layers
 from cutwater.model.discover.observe import observe, remove_unused
 from cutwater.model.discover.only_tensors import ferry, spread_groups
@@ -93,7 +92,8 @@ class Search:
         for attempt in self._attempts():
             if best is not None and (attempt.widens or attempt.fixed or (best.score[0] and attempt.fine)):
                 continue  # it is there for models that fail otherwise
-            if attempt.widens and not self._has_culprit(attempt):
+            culprits = (inner_culprit(each, self.module, attempt.blocks) for each in self.failures)
+            if attempt.widens and not any(culprits):
                 continue
             try:
                 found = self._layers(attempt)
@@ -133,13 +133,11 @@ class Search:
             yield Attempt(trace_fx, operations, fine=True)
             yield Attempt(trace_export_unseen, operations, fine=True)
 
-    def _has_culprit(self, attempt: Attempt) -> bool:
-        return any(inner_culprit(f, self.module, attempt.blocks) for f in self.failures)
-
     def _layers(self, attempt: Attempt) -> Found:
         train, evaluate, blocks = self._graphs(attempt)
-        self._verify(_whole(train), _whole(evaluate), self.checked)
-        holding = [v for v in self.variations if not attempt.fixed and self._holds_for(v, train, evaluate)]
+        wholes = _whole(train), _whole(evaluate)
+        self._verify(*wholes, self.checked)
+        holding = [v for v in self.variations if not attempt.fixed and self._holds_for(v, *wholes)]
         seen = [*self.batches, *(v.examples[0] for v in holding)]
         same = evaluate is train
         offered = None if attempt.fine else blocks
@@ -160,7 +158,7 @@ class Search:
             raise RuntimeError("its numbers can't be told behind a cut")
         if not cuts and attempt.widens:
             raise RuntimeError("what can't be traced leaves no place for a cut")
-        names = name_layers(one.segments([place for place, _ in cuts]), one.flow.stateful)
+        names = name_layers(one.segments([place for place, _ in cuts]), one.stateful)
         expected = self._expected(holding)
         train_program = grouped(one, [place for place, _ in cuts], expected)
         eval_program = train_program if same else grouped(other, [place for _, place in cuts], expected)
@@ -190,10 +188,10 @@ class Search:
     def _verify(self, train: Forward, evaluate: Forward, examples: Sequence[Example]) -> bool:
         return verify(self.module, train, evaluate, examples, blind=self.blind)
 
-    def _holds_for(self, variation: Variation, train: fx.Graph, evaluate: fx.Graph) -> bool:
+    def _holds_for(self, variation: Variation, train: Forward, evaluate: Forward) -> bool:
         """Whether a trace is right at other sizes."""
         try:
-            self._verify(_whole(train), _whole(evaluate), variation.examples)
+            self._verify(train, evaluate, variation.examples)
         except Exception:
             return False
         return True
@@ -213,20 +211,20 @@ class Search:
         )
 
     def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
-        def flow() -> Flow:
-            return Flow(self.module, graph, observe(self.module, graph, examples, training))
+        def observed() -> Places:
+            return Places(self.module, graph, observe(self.module, graph, examples, training))
 
-        found = flow()
+        found = observed()
         if spread_groups(graph, found.facts) | remove_unused(graph, found.facts):
-            found = flow()
-        return Places(flow() if found.hoist() else found)
+            found = observed()
+        return observed() if found.hoist() else found
 
     def _ferry(self, places: Places, cuts: Sequence[int]) -> bool:
         """Let the numbers cross that nothing tells behind these cuts; whether there are any."""
         numbers = dict.fromkeys(number for cut in cuts for number in places.untold(cut))
         if not numbers:
             return False
-        ferry(places.flow.graph, places.flow.facts, self.example, numbers)
+        ferry(places.graph, places.facts, self.example, numbers)
         return True
 
     def _runs(self, example: Example, modes: Sequence[bool] = (False, True)) -> bool:
@@ -262,16 +260,16 @@ def _with_sources_at_their_use(graph: fx.Graph) -> fx.Graph:
 
 def _is_same(one: fx.Graph, other: fx.Graph) -> bool:
     """Whether two graphs do the same in the same order."""
-    return _text(one) == _text(other)
+
+    def text(graph: fx.Graph) -> list[str]:
+        return [
+            f"{node.format_node()} {node.args} {node.kwargs} {node.meta.get(NO_GRAD)}" for node in graph.nodes
+        ]
+
+    return text(one) == text(other)
 
 
 def _whole(graph: fx.Graph) -> Forward:
     """A graph as one function of (module, *inputs)."""
     layers = {node: int(node.op != "placeholder") for node in graph.nodes if node.op != "output"}
     return Program(graph, layers).compile(0, 1)
-
-
-def _text(graph: fx.Graph) -> list[str]:
-    return [
-        f"{node.format_node()} {node.args} {node.kwargs} {node.meta.get(NO_GRAD)}" for node in graph.nodes
-    ]

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.rebuild import VARIES, rebuild
+from cutwater.model.discover.rebuild import VARIES, Rebuilding
 from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves
@@ -55,7 +55,7 @@ def trace_export(
         if outside_states() != before:
             raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
     _check_batch(exported, example)
-    return rebuild(module, exported, example, calls, outputs[-1])
+    return Rebuilding(module, exported, example, calls).graph(outputs[-1])
 
 
 trace_export_unseen = partial(trace_export, unseen=True)

@@ -8,7 +8,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from cutwater.model.randomness import cuda_in_use, outside_generators, restore_outside
+from cutwater.model.randomness import cuda_in_use, outside_kept
 
 _DEEPEST = 4
 """How far what hangs on a module is followed: a list in a configuration, say."""
@@ -30,10 +30,9 @@ def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
     buffers = [_put_back_tensor(buffer) for buffer in _distinct(module.buffers())]
     copied = wholly or module in _writers
     parameters = [_put_back_tensor(p) for p in _distinct(module.parameters())] if copied else []
-    outside = outside_generators()
     devices = [torch.cuda.current_device()] if cuda_in_use() else []
     try:
-        with torch.random.fork_rng(devices=devices):
+        with outside_kept(), torch.random.fork_rng(devices=devices):
             yield
     finally:
         for put_back in (*restore, *buffers):
@@ -41,7 +40,6 @@ def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
         written = [put_back() for put_back in parameters]
         if any(written):
             _writers.add(module)
-        restore_outside(outside)
 
 
 def _held_by(module: nn.Module) -> list[Callable[[], None]]:

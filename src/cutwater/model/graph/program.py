@@ -222,9 +222,7 @@ class _Slice:
         return crossing[0] if len(crossing) == 1 else tuple(crossing)
 
 
-def chain(
-    steps: Sequence[str | Callable[[Any], Any]], may_change: Callable[[str], bool] = lambda name: True
-) -> Program:
+def chain(steps: Sequence[str | Callable[[Any], Any]], may_change: Callable[[str], bool]) -> Program:
     """The program of submodules (by name) called one after the other, each a layer; functions join them.
 
     ``may_change`` says which submodules may write into their input.
