@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 import cutwater
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import MovingStages, Written, give, go_on
 from cutwater.train.manner import Clip, Manner
 from cutwater.train.movable import Crossing, why_fixed, why_not
-from cutwater.train.moving import MovingStages, give, go_on
 from cutwater.train.session import Job, Task, run_session
 from cutwater.train.step import ServerSide, optimizer_factory
 

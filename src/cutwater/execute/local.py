@@ -13,7 +13,6 @@ from cutwater.base.speech import Say, quiet
 from cutwater.data.samples import Batch
 from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
-from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
 from cutwater.model.modes import modes_kept
@@ -23,6 +22,16 @@ from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 
+class Tick(NamedTuple):
+    """How far a round is, for whoever shows it."""
+
+    round: int
+    done: int
+    """Sessions that are trained."""
+    sessions: int
+    """Sessions of the round."""
+
+
 class LocalTrainer:
     """Runs sessions in process (one worker) or in forked worker processes.
 
@@ -30,23 +39,28 @@ class LocalTrainer:
     the cores are used across clients, not within one.
     """
 
-    def __init__(self, job: Job, test: Sequence[Batch], workers: int = 1) -> None:
+    def __init__(
+        self,
+        job: Job,
+        test: Sequence[Batch],
+        workers: int = 1,
+        watch: Callable[[Tick], None] = lambda tick: None,
+    ) -> None:
+        """``watch`` is told of every session that is done."""
         if not isinstance(workers, int) or workers < 1:
             raise EngineError(f"workers is {workers}, but must be 1 or more, a whole number")
         device = next((tensor.device.type for tensor in job.model.module.state_dict().values()), "cpu")
         if workers > 1 and device != "cpu":
             raise EngineError(f"workers is {workers}, but on {device} only one can train: set workers to 1")
-        self.job, self.test = job, test
+        self.job, self.test, self.watch = job, test, watch
         self.pool = Workers(job, test, workers) if workers > 1 else None
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """See :class:`cutwater.federate.executor.Trainer`."""
-        if self.pool is not None:
-            yield from self.pool.sessions(tasks, state)
-            return
-        for task in tasks:
-            with one_thread(), blamed_on(task):
-                result = run_both_sides(self.job, task, state)
+        pool = self.pool
+        results = self._sessions(tasks, state) if pool is None else pool.sessions(tasks, state)
+        for done, result in enumerate(results, start=1):
+            self.watch(Tick(result.task.round, done, len(tasks)))
             yield result
 
     def evaluate(self, state: State) -> list[Score]:
@@ -61,27 +75,10 @@ class LocalTrainer:
         if self.pool is not None:
             self.pool.close()
 
-
-class Tick(NamedTuple):
-    """How far a round is, for whoever shows it."""
-
-    round: int
-    done: int
-    """Sessions that are trained."""
-    sessions: int
-    """Sessions of the round."""
-
-
-class _Watched:
-    """A trainer that tells someone of every session that is done."""
-
-    def __init__(self, trainer: Trainer, watch: Callable[[Tick], None]) -> None:
-        self.trainer, self.watch = trainer, watch
-        self.evaluate, self.close = trainer.evaluate, trainer.close
-
-    def sessions(self, tasks: Sequence[Task], weights: State) -> Iterator[Result]:
-        for done, result in enumerate(self.trainer.sessions(tasks, weights), start=1):
-            self.watch(Tick(result.task.round, done, len(tasks)))
+    def _sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        for task in tasks:
+            with one_thread(), blamed_on(task):
+                result = run_both_sides(self.job, task, state)
             yield result
 
 
@@ -120,7 +117,7 @@ def run(
         raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
     count = sensible_workers(study) if workers is None else workers
     with ExitStack() as held:
-        trainer = LocalTrainer(study.job(), study.test(), count)
+        trainer = LocalTrainer(study.job(), study.test(), count, watch)
         held.callback(trainer.close)
         kept, progress = begin(study, folder, resume=resume, scenario=scenario, engine="local", say=say)
         if kept is not None:
@@ -128,8 +125,7 @@ def run(
         for note in study.notes:
             say(note)
         held.enter_context(left_as_it_was(study))
-        executor = VirtualClock(study, _Watched(trainer, watch))
-        trained = train(study, executor, progress, keeper=kept, callbacks=callbacks)
+        trained = train(study, VirtualClock(study, trainer), progress, keeper=kept, callbacks=callbacks)
     if trained.stopped:
         say(trained.stopped)
     return trained

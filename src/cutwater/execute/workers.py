@@ -31,7 +31,7 @@ from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.usercode import blamed
 from cutwater.data.samples import Batch
 from cutwater.model.traffic import tensor_bytes
-from cutwater.train.scores import Score, evaluate_sets, units_of_work
+from cutwater.train.scores import Score, evaluate, units_of_work
 from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 _TRIES = 3
@@ -260,7 +260,7 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
     if "evaluate" in message:
         part, parts = message["evaluate"]
         with blamed_on(None):
-            scores = evaluate_sets(pool.job, state, pool.test, pool.units[part::parts])
+            scores = evaluate(pool.job, state, pool.test, pool.units[part::parts])
         return [asdict(score) for score in scores]
     task = Task(**message["train"])
     with blamed_on(task):

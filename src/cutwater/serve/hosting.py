@@ -29,9 +29,8 @@ from cutwater.serve.shares import Delivery, Given, Lane, ShareScheduler
 from cutwater.serve.turns import Turns
 from cutwater.stream.messages import NORM
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
-from cutwater.train.kept_side import Written, read_side, write_side
+from cutwater.train.kept_side import Written, give, go_on, read_side, write_side
 from cutwater.train.movable import Crossing
-from cutwater.train.moving import give, go_on
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import AtServer, Part, ServerSide, Tensors, Watch
 from cutwater.train.three_parts import Back, MiddleSide

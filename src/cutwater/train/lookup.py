@@ -19,8 +19,7 @@ from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
-from cutwater.train.evaluation import check_told
-from cutwater.train.metrics import Measuring, Metric
+from cutwater.train.metrics import Measuring, Metric, check_told
 from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
 from cutwater.train.scores import score
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
@@ -209,7 +208,7 @@ def check_goal(
 ) -> None:
     """Refuse metrics that there will be none of: what is asked for by name, and what models are kept by.
 
-    What an evaluation of one's own tells besides is known when it is tried (:mod:`.evaluation`).
+    What an evaluation of one's own tells besides is known when it is tried (:func:`.check_told`).
     """
     goal = train.goal
     if "accuracy" in train.metrics and not classes:

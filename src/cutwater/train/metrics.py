@@ -1,24 +1,37 @@
-"""Metrics beside the loss: what is said of the model on samples that it was not trained on.
+"""Numbers beside the loss: what is said of the model on samples that it was not trained on.
 
 A metric is a function of a mini-batch's outputs and labels, of which the mean by samples counts, or an object
 with ``update(outputs, labels)``, ``compute()`` and ``reset()``, as torchmetrics has them, which sees all
 mini-batches of a set in their order.
+
+An evaluation of the user's own is a function of the model that returns numbers by name. It gets a copy of the
+model with the global weights, in eval mode and without gradients, so that whatever it does with it changes no
+training; what it draws follows from the run alone.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
+from cutwater.model.layers import Layered
+from cutwater.model.precision import one_thread
+from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN, is_name
+from cutwater.scenario.settings import TrainSettings
 
 Addend = tuple[float, float]
 """What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
 _METHODS = ("update", "compute", "reset")
+Evaluate = Callable[[Any], Mapping[str, Any]]
+"""Of the model, numbers by name."""
+_WHAT = "it takes the model and returns numbers by name, such as {'f1': 0.9}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +118,7 @@ def _made(name: str, cls: type) -> Any:
 
 
 def _given(name: object, measure: Any) -> Metric:
-    called = check_name(name, "a metric is called", "must have")
+    called = _check_name(name, "a metric is called", "must have")
     if not (callable(measure) or _keeps_state(measure)):
         raise RunError(
             f"metric {name!r} is {measure!r}, but must be a function of outputs and labels, or an object "
@@ -114,7 +127,48 @@ def _given(name: object, measure: Any) -> Metric:
     return Metric(called, measure)
 
 
-def check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN) -> str:
+def find_evaluate(train: TrainSettings, own: Any = None) -> Evaluate | None:
+    """The one that is given, or that settings name."""
+    if own is not None and not callable(own):
+        hint = "; a name goes into TrainSettings(evaluate=...)" if isinstance(own, str) else ""
+        raise RunError(f"evaluate is {own!r}, but must be a function: {_WHAT}{hint}")
+    if own is not None:
+        found: Evaluate = own
+        return found
+    return None if train.evaluate is None else find(train.evaluate, "evaluate", RunError)
+
+
+def own_scores(
+    evaluate: Evaluate, model: Layered, weights: Mapping[str, Tensor], others: Sequence[str] = ()
+) -> dict[str, float]:
+    """What it says of these weights, as far as it is finite; ``others`` are names that metrics have."""
+    model.restart()
+    try:
+        copied = copy.deepcopy(model.module)
+        copied.load_state_dict(weights, strict=True)
+        with one_thread(), torch.no_grad(), drawn_from(0, "evaluate"):
+            found = evaluate(copied.eval())
+            if not isinstance(found, Mapping):
+                raise TypeError(f"it returned {type(found).__name__}")
+            numbers = {name: _number(value, f"{name!r} is") for name, value in found.items()}
+    except Exception as error:  # whatever a user's function does
+        raise RunError(f"evaluate failed ({told(error)}): {_WHAT}") from error
+    for name in numbers:
+        _check_name(name, "evaluate returned", "a number has", (*TAKEN, *others))
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def check_told(train: TrainSettings, known: Sequence[str]) -> None:
+    """Refuse a goal that nothing is known of; what an evaluation tells is known once it has been tried."""
+    goal = train.goal
+    if goal is not None and goal.metric not in known:
+        raise RunError(
+            f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
+            f"{suggest(goal.metric, known)}; others are named by metrics, or returned by evaluate"
+        )
+
+
+def _check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN) -> str:
     """What a user calls a number, or one sentence."""
     if not isinstance(name, str) or not is_name(name) or name in taken:
         raise RunError(
@@ -147,10 +201,10 @@ def _tried(metric: Metric, do: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _measured(measure: Callable[..., Any], *arguments: Any) -> float:
-    return number(measure(*arguments), "it gave")
+    return _number(measure(*arguments), "it gave")
 
 
-def number(value: Any, said: str) -> float:
+def _number(value: Any, said: str) -> float:
     """What a user's function gives as a number; a TypeError or a ValueError where it is none."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise TypeError(f"{said} a tensor of shape {list(value.shape)}")

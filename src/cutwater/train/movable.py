@@ -75,7 +75,7 @@ class Crossing:
                 kept = _trial(make, [one]) or {}
                 state |= {state_name(name, key): kind for key, kind in kept.items()}
         tensors = {**weights, **state}
-        data = sum(kind.shape.numel() * kind.dtype.itemsize for kind in tensors.values())
+        data = sum(kind.bytes for kind in tensors.values())
         names = sum(2 * len(name.encode()) + 2 * _A_NAME for name in tensors)
         most = data + names + _ROOM
         if most > _MOST:

@@ -15,9 +15,9 @@ from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered, Split
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
+from cutwater.train.kept_side import MovingStages, between, give, go_on
 from cutwater.train.manner import AS_IT_IS, Manner
 from cutwater.train.metrics import Metric
-from cutwater.train.moving import MovingStages, between, give, go_on
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -170,7 +170,7 @@ def run_session(
 
     The client's half has its weights already; afterwards it has the trained ones. ``server`` is None where
     the client holds the whole model; ``begin`` is told how many samples the next mini-batch has. A server
-    that has the cut moved is asked for that after every mini-batch (:mod:`cutwater.train.moving`).
+    that has the cut moved is asked for that after every mini-batch (:mod:`cutwater.train.kept_side`).
     """
     job.model.restart()
     client = job.client_side(task, watch)

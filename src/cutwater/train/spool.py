@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
-from cutwater.model.traffic import tensor_bytes
 from cutwater.train.exactsum import ROOM
 from cutwater.train.expected import Expected, raw_bytes
 from cutwater.train.session import State
@@ -29,14 +28,14 @@ _AT_A_TIME = 1 << 22
 class Spool:
     """Updates of one round, in the order in which they were put here."""
 
-    def __init__(self, expected: Expected, reference: State) -> None:
+    def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self._names = (*expected.floats, *expected.counters)
         self._offsets: dict[str, int] = {}
         self._size = 0
         for name in self._names:
             self._offsets[name] = self._size
-            self._size += tensor_bytes((reference[name],))
+            self._size += expected.kinds[name].bytes
         self._file: IO[bytes] | None = None
         self._count = 0
 
@@ -61,9 +60,10 @@ class Spool:
 
     def get(self, place: int) -> State:
         """An update as it was put here."""
-        read = {name: self._tensor(name, place) for name in self._names}
         fixed = self._expected.fixed
-        return {name: fixed[name] if name in fixed else read[name] for name in self._expected.kinds}
+        return {
+            name: fixed[name] if name in fixed else self._tensor(name, place) for name in self._expected.kinds
+        }
 
     def columns(self, name: str) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """A tensor of all updates, some of its numbers at a time: where in it, and a row for each update.

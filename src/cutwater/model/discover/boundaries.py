@@ -4,9 +4,12 @@ By default a cut lies between two blocks; of the places between the two, it is t
 crosses, or else the least. On request it may lie behind any operation. Several tensors may cross, masks and
 other values without gradient among them. The floating-point inputs that a later layer would learn from never
 do: the data stays on the device.
+
+What is between two cuts is a layer, called after what it ends with or after the part of the model that it is.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -18,8 +21,9 @@ from torch import fx
 
 from cutwater.model.discover.flow import Flow
 from cutwater.model.graph.crossing import Lengths
-from cutwater.model.graph.program import Program
+from cutwater.model.graph.program import SCOPE, Program
 from cutwater.model.graph.sizes import can_be_rows
+from cutwater.model.layers import Layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,23 +41,18 @@ class Places(Flow):
         """Operations in order: the one at place p is the p-th."""
         return [n for n in self.graph.nodes if n.op not in ("placeholder", "output")]
 
-    @cached_property
-    def crossing(self) -> list[list[fx.Node]]:
-        """What crosses at each place, from 0 on."""
-        return [self.program.frontier(place) for place in range(len(self.operations) + 1)]
-
     def activations_at(self, place: int) -> int:
         """How many tensors with a gradient cross; in a part that has none, how many activations."""
-        crossing = [node for node in self.crossing[place] if node in self.activations]
+        crossing = [node for node in self.program.frontier(place) if node in self.activations]
         return sum(node in self.facts.learning for node in crossing) or len(crossing)
 
     def bits(self, place: int) -> int:
         """How much crosses."""
-        return sum(self.facts.bits(node) for node in self.crossing[place])
+        return sum(self.facts.bits(node) for node in self.program.frontier(place))
 
     def is_possible(self, place: int) -> bool:
         """Whether the model can be taken apart here at all."""
-        crossing = self.crossing[place]
+        crossing = self.program.frontier(place)
         return (
             place < self._last_tensor
             and all(node in self.facts.tensors and node.op != "get_attr" for node in crossing)
@@ -66,7 +65,7 @@ class Places(Flow):
     def fingerprint(self, place: int) -> Any:
         """Equal for two places where the same memory crosses and the same parameters are behind."""
         facts = self.facts
-        memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.crossing[place]}
+        memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.program.frontier(place)}
         return frozenset(memory), self._targets_until[place]
 
     @cached_property
@@ -89,7 +88,7 @@ class Places(Flow):
 
     def untold(self, place: int) -> list[fx.Node]:
         """Numbers that are needed behind a place and that nothing which crosses there tells."""
-        crossing = self.crossing[place]
+        crossing = self.program.frontier(place)
         needed = [number for number, until in self._number_uses.items() if until > place]
         return [number for number in needed if not self.program.can_tell(number, place, crossing)]
 
@@ -177,3 +176,53 @@ def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) 
         node: 0 if place == 0 else 1 + bisect_left(cuts, place) for node, place in places.positions.items()
     }
     return replace(places.program, layer_of=layer_of, expected=expected)
+
+
+def name_layers(segments: Sequence[Sequence[fx.Node]], stateful: frozenset[fx.Node]) -> tuple[Layer, ...]:
+    """Name each run of operations after what it ends with, or after the part of the model that it is.
+
+    Modules with something to learn or to keep give the name, where there are any.
+    """
+    calls = [_calls(segment, stateful) for segment in segments]
+    totals = Counter(part for inside in calls for path in inside for part in _ancestors(path))
+    names = [_name(segment, inside, totals) for segment, inside in zip(segments, calls, strict=True)]
+    return tuple(Layer(name) for name in _unique(names))
+
+
+def _calls(segment: Sequence[fx.Node], stateful: frozenset[fx.Node]) -> list[str]:
+    called = [node for node in segment if node.op == "call_module"]
+    return [str(node.target) for node in called if node in stateful] or [str(node.target) for node in called]
+
+
+def _name(segment: Sequence[fx.Node], calls: Sequence[str], totals: Counter[str]) -> str:
+    """The widest part of the model that this layer holds all of, and that it ends with."""
+    last = segment[-1]
+    if not calls:
+        return f"{last.meta.get(SCOPE, '')}:{_operation(last)}".removeprefix(":")
+    for part in _ancestors(calls[-1]):
+        inside = sum(part in _ancestors(call) for call in calls)
+        if inside > 1 and inside == totals[part]:
+            return part
+    return calls[-1]
+
+
+def _ancestors(path: str) -> tuple[str, ...]:
+    """The parts of a model that hold a module, the widest first: a, a.b for a.b.c."""
+    steps = path.split(".")
+    return tuple(".".join(steps[:count]) for count in range(1, len(steps)))
+
+
+def _operation(node: fx.Node) -> str:
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return name.split(".")[0].strip("_")
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Tell layers of the same name apart: relu, relu@2."""
+    seen: Counter[str] = Counter()
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name}@{seen[name]}")
+    return result

@@ -13,10 +13,9 @@ from torch import fx, nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.blocks import find_blocks, find_glue, find_operations
-from cutwater.model.discover.boundaries import Places, find_cuts, grouped
+from cutwater.model.discover.boundaries import Places, find_cuts, grouped, name_layers
 from cutwater.model.discover.culprit import inner_culprit
 from cutwater.model.discover.example import Dim, Example, Variation, find_variations, unseen_lengths
-from cutwater.model.discover.naming import name_layers
 from cutwater.model.discover.observe import observe, remove_unused
 from cutwater.model.discover.only_tensors import ferry, spread_groups
 from cutwater.model.discover.same_outputs import check_runs, verify
