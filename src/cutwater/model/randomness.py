@@ -11,7 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
@@ -57,15 +57,10 @@ class RandomStream:
 
     __slots__ = ("_before", "_begun", "_token")
     _entered: ClassVar[Any] = threading.RLock()
+    """Held by the thread that is in a stream."""
 
     def __init__(self, seed: int, step: int) -> None:
         self._begun = _begin(seed, step, "")
-
-    @classmethod
-    def nobody_else(cls) -> AbstractContextManager[Any]:
-        """Within, no other thread is in a stream; this one may enter one."""
-        entered: AbstractContextManager[Any] = cls._entered
-        return entered
 
     def __enter__(self) -> None:
         self._entered.acquire()
@@ -114,7 +109,7 @@ def drawn_from(*parts: object) -> Iterator[None]:
     thread that would enter a stream meanwhile waits, as layers draw from the same generators.
     """
     seed = derive_seed(*parts)
-    with RandomStream.nobody_else(), outside_kept():
+    with RandomStream._entered, outside_kept():
         torchs = torch.default_generator.get_state()
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)

@@ -151,13 +151,8 @@ def _like(value: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def between(less: nn.Module, more: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers, by name, of the layers that one client-side half has beyond another."""
-    stay = _named(less)
-    return {name: one for name, one in _named(more).items() if name not in stay}
-
-
-def _named(half: nn.Module) -> dict[str, Tensor]:
+def named_tensors(half: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, by name."""
     return {**dict(half.named_parameters()), **dict(half.named_buffers())}
 
 
@@ -172,7 +167,7 @@ def go_on(new: Side, old: Side, came: Written | None) -> None:
     tensors, plain = _written(old)
     if came is not None:
         tensors, plain = {**tensors, **came.tensors}, _both(plain, came.plain)
-    held = _named(new.half)
+    held = named_tensors(new.half)
     read_side(new, {n: one for n, one in tensors.items() if owner_of(n) in held}, _of(plain, held))
 
 

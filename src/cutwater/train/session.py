@@ -15,7 +15,7 @@ from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered, Split
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
-from cutwater.train.kept_side import MovingStages, between, give, go_on
+from cutwater.train.kept_side import MovingStages, give, go_on, named_tensors
 from cutwater.train.manner import AS_IT_IS, Manner
 from cutwater.train.metrics import Metric
 from cutwater.train.step import (
@@ -119,8 +119,8 @@ class Job:
 
     def between(self, cut: int, to: int) -> Mapping[str, Tensor]:
         """Weights and buffers, by name, of the layers that change sides when a cut moves."""
-        less, more = sorted((cut, to))
-        return between(self.split(less).client, self.split(more).client)
+        less, more = (named_tensors(self.split(one).client) for one in sorted((cut, to)))
+        return {name: one for name, one in more.items() if name not in less}
 
     def traffic(self, cut: int, second_cut: int = 0) -> Traffic:
         """What of w^C crosses the client's link at a cut, or pair of cuts."""

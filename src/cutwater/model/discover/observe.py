@@ -14,7 +14,6 @@ from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_looked_into, map_tensors
 from cutwater.model.graph.program import NO_GRAD
 from cutwater.model.graph.sizes import Sizes, computes, reads_metadata
-from cutwater.model.modes import in_mode
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout)
 
@@ -81,7 +80,7 @@ def _observed(
 ) -> Facts:
     facts = Facts(denied=denied)
     for example in examples:
-        with untouched(module), in_mode(module, training), torch.set_grad_enabled(not facts.tensors):
+        with untouched(module, training), torch.set_grad_enabled(not facts.tensors):
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
     # What is not the same kind of value in every run is neither a tensor nor a number to rely on.
     for seen in (facts.tensors, facts.numbers, facts.groups):

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
-from cutwater.model.modes import in_mode
 
 Shapes = list[torch.Size]
 
@@ -93,7 +92,7 @@ def record_calls(
     """Run a model on each example and note what goes into its blocks and what comes out, call by call."""
     found: dict[str, list[RecordedCall]] = defaultdict(list)
     for example in examples:
-        with untouched(module), in_mode(module, training), torch.no_grad():
+        with untouched(module, training), torch.no_grad():
             counts: dict[str, int] = defaultdict(int)
             for path in blocks:
                 _listen(module.get_submodule(path), path, found, counts)

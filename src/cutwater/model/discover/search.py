@@ -26,7 +26,6 @@ from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.nested import Builder
 from cutwater.model.graph.program import NO_GRAD, Forward, Program
 from cutwater.model.layers import Layered
-from cutwater.model.modes import in_mode
 
 ROUNDS = 4
 """A number that crosses may move a cut, behind which others are not told: so often is that seen to."""
@@ -231,7 +230,7 @@ class Search:
             return True
         try:
             for training in modes:
-                with untouched(self.module), in_mode(self.module, training), torch.no_grad():
+                with untouched(self.module, training), torch.no_grad():
                     example.call(self.module)
         except Exception:
             return False

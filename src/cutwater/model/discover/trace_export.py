@@ -25,7 +25,6 @@ from cutwater.model.discover.rebuild import VARIES, Rebuilding
 from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves
-from cutwater.model.modes import in_mode
 from cutwater.model.randomness import outside_states
 
 
@@ -47,7 +46,7 @@ def trace_export(
         recalled = record_calls(module, blocks, examples, training)
     except Exception:
         recalled = {}  # without contents the model may not run, yet it may well be traced
-    with untouched(module), in_mode(module, training), opaque(module, blocks, recalled) as calls:
+    with untouched(module, training), opaque(module, blocks, recalled) as calls:
         entry, outputs = _flattened(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(index, example) for index in range(len(example.values)))}
         with _quietly():

@@ -19,12 +19,12 @@ _writers: WeakSet[nn.Module] = WeakSet()
 
 
 @contextmanager
-def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
+def untouched(module: nn.Module, training: bool | None = None, *, wholly: bool = False) -> Iterator[None]:
     """Afterwards the model is as before: attributes, hooks, modes, tensors, and the random generators.
 
     To trace or run a model executes its code, which may keep what it computed in attributes, install hooks,
     or write into its tensors. Parameters take the most memory and few models write into them, so they are
-    copied where that is known or asked for (``wholly``).
+    copied where that is known or asked for (``wholly``). Within, it is in train or eval mode, if one is told.
     """
     restore = _held_by(module)
     buffers = [_put_back_tensor(buffer) for buffer in _distinct(module.buffers())]
@@ -33,6 +33,8 @@ def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
     devices = [torch.cuda.current_device()] if cuda_in_use() else []
     try:
         with outside_kept(), torch.random.fork_rng(devices=devices):
+            if training is not None:
+                module.train(training)
             yield
     finally:
         for put_back in (*restore, *buffers):

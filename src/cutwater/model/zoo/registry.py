@@ -27,7 +27,7 @@ _BUILDERS: Mapping[str, Builder] = {
     "text_transformer": transformers.text_transformer,
     "vit_tiny": transformers.vit_tiny,
 }
-_OF_TOKENS = frozenset({"text_transformer"})
+_OF_TOKENS = (transformers.text_transformer,)
 """Models whose samples are token ids; those of all others hold numbers."""
 
 
@@ -74,13 +74,9 @@ def example_input(
     dict.
     """
     spec = parse_input(input)
-    if is_user_model(name):
-        kind, vocabulary = spec.resolved(None), 2
-    else:
-        _builder(name)
-        kind = spec.resolved("tokens" if name in _OF_TOKENS else "floats")
-        vocabulary = transformers.VOCABULARY
-    vocabulary = options.get("vocabulary", vocabulary)
+    own = is_user_model(name)
+    kind = spec.resolved(None if own else "tokens" if _builder(name) in _OF_TOKENS else "floats")
+    vocabulary = options.get("vocabulary", 2 if own else transformers.VOCABULARY)
     if spec.named:
         return inputs.draw_named(spec, batch, vocabulary, device)
     return inputs.draw(spec, kind, batch, vocabulary, device)
