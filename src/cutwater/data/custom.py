@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from cutwater.base.errors import DataError
 from cutwater.base.kinds import Whole
 from cutwater.base.usercode import blamed, find, told
-from cutwater.data.forms import Form, Pad
-from cutwater.data.loaders import is_loader, unpacked
+from cutwater.data.forms import Form, Pad, is_loader, unpacked
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
 if TYPE_CHECKING:
@@ -63,9 +62,19 @@ class DatasetSamples:
     def like(self, dataset: Any, name: str) -> "DatasetSamples":
         """Samples of another dataset, put together into mini-batches and handed on as these are."""
         made = DatasetSamples(dataset, name, collate=self._collate, label=self.form.label)
-        if self.form.names is None or made.form.names is None:
-            return made
-        return made.taking(_same_names(self.form.names, made.form.names, name))
+        return made.named_as(self)
+
+    def named_as(self, trained: "DatasetSamples") -> "DatasetSamples":
+        """The same with the inputs of training samples, in their order, where both have names."""
+        wanted, own = trained.form.names, self.form.names
+        if wanted is None or own is None:
+            return self
+        odd = next((key for key in wanted if key not in own), None)
+        if odd is not None:
+            raise DataError(
+                f"{self._name} lacks {odd!r}, which training samples have: give all the same names"
+            )
+        return self.taking(wanted)
 
     def taking(self, names: Sequence[str]) -> "DatasetSamples":
         """The same with these inputs, in this order."""
@@ -183,9 +192,7 @@ def from_datasets(
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
     inputs = [samples.input for samples in sets]
-    names = sets[0].form.names
-    if names is not None and sets[-1].form.names is not None:
-        sets[-1] = sets[-1].taking(_same_names(names, sets[-1].form.names, sets[-1]._name))
+    sets[-1] = sets[-1].named_as(sets[0])
     tests = sets[1] if test is not None else None
     data = Data(
         name,
@@ -193,7 +200,7 @@ def from_datasets(
         tests,
         inputs[0],
         _count_classes(sets, classes, name),
-        names=names,
+        names=sets[0].form.names,
         varies=sets[0].varies,
         longest=longest,
         workers=workers or loaded[0][0].workers,
@@ -239,13 +246,6 @@ def find_collate(collate: Collate | str | None) -> Collate | None:
         )
     found = find(collate, "collate", DataError)
     return found() if isinstance(found, type) else found
-
-
-def _same_names(train: Sequence[str], test: Sequence[str], name: str) -> Sequence[str]:
-    odd = next((key for key in train if key not in test), None)
-    if odd is not None:
-        raise DataError(f"{name} lacks {odd!r}, which training samples have: give all the same names")
-    return train
 
 
 def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Data:

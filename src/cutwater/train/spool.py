@@ -9,6 +9,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import IO, Any
 
 import numpy as np
@@ -31,11 +32,8 @@ class Spool:
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self._names = (*expected.floats, *expected.counters)
-        self._offsets: dict[str, int] = {}
-        self._size = 0
-        for name in self._names:
-            self._offsets[name] = self._size
-            self._size += expected.kinds[name].bytes
+        *offsets, self._size = accumulate((expected.kinds[name].bytes for name in self._names), initial=0)
+        self._offsets = dict(zip(self._names, offsets, strict=True))
         self._file: IO[bytes] | None = None
         self._count = 0
 

@@ -117,7 +117,7 @@ class Places(Flow):
         return [list(compress(self.operations[a:b], own[a:b])) for a, b in bounds]
 
 
-def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) -> list[tuple[int, int]]:
+def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) -> tuple[list[int], list[int]]:
     """The places of all cuts, in train and in eval mode; ``blocks`` are None for the finest granularity."""
     partner = _partners(train, evaluate)
     possible = [
@@ -129,11 +129,14 @@ def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) ->
     ]
     if blocks is not None:
         possible = _best_between_blocks(train, blocks, possible)
-    return [(place, partner[place]) for place in _distinct(train, possible)]
+    # Of neighbours where the same crosses and the same is behind, the last.
+    found = sorted({train.fingerprint(place): place for place in possible}.values())
+    return found, [partner[place] for place in found]
 
 
 def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Sequence[int]) -> list[int]:
-    calls = [index for index, node in enumerate(places.operations, start=1) if is_block(node, blocks)]
+    placed = enumerate(places.operations, start=1)
+    calls = [place for place, node in placed if node.op == "call_module" and node.target in blocks]
     chosen = []
     for low, high in pairwise(calls):
         between = [p for p in possible if low <= p < high]
@@ -142,14 +145,6 @@ def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Seque
             # operations between blocks go with the block before them.
             chosen.append(min(between, key=lambda p: (places.activations_at(p) > 1, places.bits(p), -p)))
     return chosen
-
-
-def _distinct(places: Places, chosen: Sequence[int]) -> list[int]:
-    """Of neighbours where the same crosses and the same is behind, the last."""
-    kept: dict[Any, int] = {}
-    for place in chosen:
-        kept[places.fingerprint(place)] = place
-    return sorted(kept.values())
 
 
 def _partners(train: Places, evaluate: Places) -> Mapping[int, int]:
@@ -163,11 +158,6 @@ def _partners(train: Places, evaluate: Places) -> Mapping[int, int]:
 
 def _signature(operations: Sequence[fx.Node]) -> list[tuple[str, str]]:
     return [(node.op, str(getattr(node.target, "__name__", node.target))) for node in operations]
-
-
-def is_block(node: fx.Node, blocks: frozenset[str]) -> bool:
-    """Whether a node calls a block."""
-    return node.op == "call_module" and node.target in blocks
 
 
 def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) -> Program:

@@ -138,28 +138,23 @@ class Search:
         holding = [v for v in self.variations if not attempt.fixed and self._holds_for(v, *wholes)]
         seen = [*self.batches, *(v.examples[0] for v in holding)]
         same = evaluate is train
-        offered = None if attempt.fine else blocks
-
-        def places() -> tuple[Places, Places]:
-            found = self._places(train, seen, training=True)
-            return found, found if same else self._places(evaluate, seen, training=False)
-
         for _ in range(ROUNDS):
-            one, other = places()
-            cuts = find_cuts(one, other, offered)
-            ferried = self._ferry(one, [place for place, _ in cuts])
+            one = self._places(train, seen, training=True)
+            other = one if same else self._places(evaluate, seen, training=False)
+            cuts, eval_cuts = find_cuts(one, other, None if attempt.fine else blocks)
+            ferried = self._ferry(one, cuts)
             if not same:
-                ferried |= self._ferry(other, [place for _, place in cuts])
+                ferried |= self._ferry(other, eval_cuts)
             if not ferried:
                 break
         else:
             raise RuntimeError("its numbers can't be told behind a cut")
         if not cuts and attempt.widens:
             raise RuntimeError("what can't be traced leaves no place for a cut")
-        names = name_layers(one.segments([place for place, _ in cuts]), one.stateful)
+        names = name_layers(one.segments(cuts), one.stateful)
         expected = self._expected(holding)
-        train_program = grouped(one, [place for place, _ in cuts], expected)
-        eval_program = train_program if same else grouped(other, [place for _, place in cuts], expected)
+        train_program = grouped(one, cuts, expected)
+        eval_program = train_program if same else grouped(other, eval_cuts, expected)
         forward = train_program.compile(0, len(names))
         eval_forward = forward if same else eval_program.compile(0, len(names))
         # Torch takes other kernels for other sizes, so the same bits at one size are not enough.
