@@ -158,17 +158,13 @@ def named_tensors(half: nn.Module) -> dict[str, Tensor]:
 
 def give(side: Side, names: Collection[str]) -> Written:
     """What a side knows of the layers with these tensors, for the other side; the tensors are its own."""
-    tensors, plain = _written(side)
-    return Written({n: one for n, one in tensors.items() if owner_of(n) in names}, _of(plain, names))
+    return _of(_written(side), names)
 
 
 def go_on(new: Side, old: Side, came: Written | None) -> None:
     """Have a side, just made for another cut, where the one before it was; ``came`` are layers it gained."""
-    tensors, plain = _written(old)
-    if came is not None:
-        tensors, plain = {**tensors, **came.tensors}, _both(plain, came.plain)
-    held = named_tensors(new.half)
-    read_side(new, {n: one for n, one in tensors.items() if owner_of(n) in held}, _of(plain, held))
+    known = _written(old) if came is None else _both(_written(old), came)
+    read_side(new, *_of(known, named_tensors(new.half)))
 
 
 def _written(side: Side) -> Written:
@@ -178,23 +174,25 @@ def _written(side: Side) -> Written:
     return written
 
 
-def _of(plain: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The same of some tensors only."""
-    kept = plain["optimizer"]
+def _of(written: Written, names: Collection[str]) -> Written:
+    """The same of some layers only, by the names of their tensors."""
+    kept = written.plain["optimizer"]
     state = {name: one for name, one in kept["state"].items() if name in names}
     elsewhere = [name for name in kept["elsewhere"] if owner_of(name) in names]
-    return {**plain, "optimizer": {**kept, "state": state, "elsewhere": elsewhere}}
+    tensors = {name: one for name, one in written.tensors.items() if owner_of(name) in names}
+    return Written(tensors, {**written.plain, "optimizer": {**kept, "state": state, "elsewhere": elsewhere}})
 
 
-def _both(mine: Mapping[str, Any], came: Mapping[str, Any]) -> dict[str, Any]:
+def _both(mine: Written, came: Written) -> Written:
     """What two sides keep; one that had nothing to train knows neither its optimizer's groups nor a step."""
-    one, other = mine["optimizer"], came["optimizer"]
-    return {
+    one, other = mine.plain["optimizer"], came.plain["optimizer"]
+    plain = {
         "optimizer": {
             "state": {**one["state"], **other["state"]},
             "groups": one["groups"] or other["groups"],
             "elsewhere": [*one["elsewhere"], *other["elsewhere"]],
         },
-        "step": mine["step"] if one["groups"] else came["step"],
-        "least": mine["least"],
+        "step": mine.plain["step"] if one["groups"] else came.plain["step"],
+        "least": mine.plain["least"],
     }
+    return Written({**mine.tensors, **came.tensors}, plain)

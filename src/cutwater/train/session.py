@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutwater.base.errors import CodecError, RunError
 from cutwater.data.samples import Batch
@@ -117,6 +117,13 @@ class Job:
         rest = (self.optimizer(task.lr), task.seed, watch, self.manner(task))
         return EndsSide(client, *rest) if isinstance(client, Ends) else ClientSide(client, *rest)
 
+    def server_side(self, task: Task, half: nn.Module, watch: Watch = no_watch) -> ServerSide | MiddleSide:
+        """The server's side of a session, with this half and an optimizer of its own."""
+        optimizer, manner = self.optimizer(task.lr), self.manner(task)
+        if task.second_cut:
+            return MiddleSide(half, optimizer, task.seed, watch, manner)
+        return ServerSide(half, optimizer, task.seed, self.loss, watch, manner)
+
     def between(self, cut: int, to: int) -> Mapping[str, Tensor]:
         """Weights and buffers, by name, of the layers that change sides when a cut moves."""
         less, more = (named_tensors(self.split(one).client) for one in sorted((cut, to)))
@@ -207,14 +214,9 @@ def run_both_sides(job: Job, task: Task, weights: State) -> Result:
     job.model.module.load_state_dict(weights, strict=True)
     server: InProcess | MiddleInProcess | None = None
     if task.cut < len(job.model):
-        half, optimizer = job.split(task.cut, task.second_cut).server, job.optimizer(task.lr)
-        manner = job.manner(task)
-        if task.second_cut:
-            middle = MiddleSide(half, optimizer, task.seed, manner=manner)
-            server = MiddleInProcess(middle, *coders(task), task.rows_once)
-        else:
-            side = ServerSide(half, optimizer, task.seed, job.loss, manner=manner)
-            server = InProcess(side, *coders(task), task.rows_once)
+        side = job.server_side(task, job.split(task.cut, task.second_cut).server)
+        wire = (*coders(task), task.rows_once)
+        server = InProcess(side, *wire) if isinstance(side, ServerSide) else MiddleInProcess(side, *wire)
     steps = run_session(job, task, server, job.batches(task))
     down, up = job.model_bytes(task)
     return Result(

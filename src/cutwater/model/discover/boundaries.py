@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import fx
 
+from cutwater.model.at_cut import Lengths
 from cutwater.model.discover.flow import Flow
-from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.program import SCOPE, Program
 from cutwater.model.graph.sizes import can_be_rows
 from cutwater.model.layers import Layer

@@ -140,7 +140,7 @@ def _children_in_a_row(module: nn.Module, example: Example) -> str:
 
     Only the user knows whether that holds for all data, so it is proposed and never done.
     """
-    names = list(_steps(module, ""))
+    names = list(_steps(module))
     if len(names) < 2 or len(example.values) != 1:
         return ""
     found = of_chain(module, names)
@@ -154,13 +154,13 @@ def _children_in_a_row(module: nn.Module, example: Example) -> str:
     return f"layers=[{', '.join(given)}]"
 
 
-def _steps(module: nn.Module, path: str) -> Iterator[str]:
+def _steps(module: nn.Module) -> Iterator[str]:
     """Children, and the members of rows among them."""
     for name, child in module.named_children():
         if isinstance(child, (nn.Sequential, nn.ModuleList)):
-            yield from (f"{path}{name}.{member}" for member in child._modules)
+            yield from (f"{name}.{member}" for member in child._modules)
         else:
-            yield f"{path}{name}"
+            yield name
 
 
 def of_chain(module: nn.Module, steps: Sequence[str | Callable[[Any], Any]]) -> Layered:

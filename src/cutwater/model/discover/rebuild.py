@@ -5,7 +5,7 @@ only hold for the traced example are left out, and devices are read from the inp
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -140,6 +140,7 @@ class Rebuilding:
         return write(self.new, map_leaves(replace, value))
 
     def _output(self, output: Any) -> Any:
+        """The output as the model gives it, whatever class it is of."""
         specs = self.exported.graph_signature.output_specs
         (node,) = (n for n in self.exported.graph.nodes if n.op == "output")
         made: list[Any] = []
@@ -148,14 +149,11 @@ class Rebuilding:
                 made.append(self.copies[value] if isinstance(value, fx.Node) else value)
             else:
                 raise RuntimeError(f"the forward changes {spec.target} between blocks")
-        return self._nested(output, iter(made))
-
-    def _nested(self, value: Any, made: Iterator[Any]) -> Any:
-        """The output as the model gives it, whatever class it is of."""
-        leaves = [next(made) if isinstance(leaf, VARIES) else leaf for leaf in all_leaves(value)]
+        varying = iter(made)
+        leaves = [next(varying) if isinstance(leaf, VARIES) else leaf for leaf in all_leaves(output)]
         # Whatever else a model returns (a cache, say) is no value that training needs.
         known = [leaf if isinstance(leaf, (fx.Node, *PLAIN)) else None for leaf in leaves]
-        return write(self.new, Builder(value)(*known))
+        return write(self.new, Builder(output)(*known))
 
     def _free_device(self, node: fx.Node) -> None:
         """The device of the example is not the device of the inputs to come."""

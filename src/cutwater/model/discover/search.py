@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 
 from cutwater.base.errors import ModelError
+from cutwater.model.at_cut import Lengths
 from cutwater.model.discover.blocks import find_blocks, find_glue, find_operations
 from cutwater.model.discover.boundaries import Places, find_cuts, grouped, name_layers
 from cutwater.model.discover.culprit import inner_culprit
@@ -22,7 +23,6 @@ from cutwater.model.discover.same_outputs import check_runs, verify
 from cutwater.model.discover.trace_export import trace_export, trace_export_unseen
 from cutwater.model.discover.trace_fx import trace_fx
 from cutwater.model.discover.unchanged import untouched
-from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.nested import Builder
 from cutwater.model.graph.program import NO_GRAD, Forward, Program
 from cutwater.model.layers import Layered

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from cutwater.model.graph.crossing import Lengths, copy_tensors, cross, expect_shapes, without_grad
+from cutwater.model.at_cut import Lengths, copy_tensors, cross, expect_shapes, without_grad
 from cutwater.model.graph.sizes import FromRows, Sizes
 from cutwater.model.randomness import enter_layer
 

@@ -71,7 +71,8 @@ class _TapByTap(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         # Pixels first: what a pixel or a tap has for all samples and channels then lies together.
-        x, gradient = (_pixels_first(each) for each in (ctx.saved_tensors[0], gradient))
+        each = (ctx.saved_tensors[0], gradient)
+        x, gradient = (one.permute(2, 3, 0, 1).contiguous() for one in each)
         taps = ctx.saved_tensors[1][:, 0].permute(1, 2, 0).contiguous()
         to_x, to_taps = torch.zeros_like(x), torch.zeros_like(taps)
         for out, at, tap in _meetings(gradient, x, taps, ctx.stride, ctx.padding):
@@ -79,10 +80,6 @@ class _TapByTap(torch.autograd.Function):
             to_taps[tap].add_((gradient[out] * x[at]).sum(0))
         to_weight = to_taps.permute(2, 0, 1)[:, None]
         return to_x.permute(2, 3, 0, 1).contiguous(), to_weight.contiguous(), None, None
-
-
-def _pixels_first(x: Tensor) -> Tensor:
-    return x.permute(2, 3, 0, 1).contiguous()
 
 
 Place = tuple[int, int]
