@@ -200,24 +200,17 @@ class Workers:
 
     def _done(self, worker: _Worker, waiting: deque[tuple[int, dict[str, Any]]]) -> tuple[_Order, Any] | None:
         """What a worker has done, which then has something to do again; None if it died over it."""
-        answer = self._answer(worker)
-        if answer is None:
-            self._replace(worker)
-            return None
-        order, worker.tries = worker.orders.popleft(), 0
-        if not worker.orders:
-            self._hand_out(worker, waiting)
-        return order, answer
-
-    def _answer(self, worker: _Worker) -> Any:
-        """What a worker says, or None if it died."""
         try:
             answer = json.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
+            self._replace(worker)
             return None
         if "error" in answer:
             raise _revive(answer["error"], answer["message"], answer["trace"])
-        return answer["done"]
+        order, worker.tries = worker.orders.popleft(), 0
+        if not worker.orders:
+            self._hand_out(worker, waiting)
+        return order, answer["done"]
 
     def _replace(self, worker: _Worker) -> None:
         worker.tries += 1

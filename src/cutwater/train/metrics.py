@@ -28,7 +28,6 @@ from cutwater.scenario.settings import TrainSettings
 
 Addend = tuple[float, float]
 """What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
-_METHODS = ("update", "compute", "reset")
 Evaluate = Callable[[Any], Mapping[str, Any]]
 """Of the model, numbers by name."""
 _WHAT = "it takes the model and returns numbers by name, such as {'f1': 0.9}"
@@ -47,7 +46,8 @@ class Metric:
     @property
     def keeps_state(self) -> bool:
         """Whether it has to see all mini-batches of a set itself, one after the other."""
-        return _keeps_state(self.measure)
+        methods = (getattr(self.measure, name, None) for name in ("update", "compute", "reset"))
+        return not isinstance(self.measure, type) and all(map(callable, methods))
 
     def of(self, parts: Iterable[Addend]) -> float | None:
         """The metric of a set from what its mini-batches add; None where it is no finite number."""
@@ -119,23 +119,24 @@ def _made(name: str, cls: type) -> Any:
 
 def _given(name: object, measure: Any) -> Metric:
     called = _check_name(name, "a metric is called", "must have")
-    if not (callable(measure) or _keeps_state(measure)):
+    metric = Metric(called, measure)
+    if not (callable(measure) or metric.keeps_state):
         raise RunError(
             f"metric {name!r} is {measure!r}, but must be a function of outputs and labels, or an object "
             "with update, compute and reset"
         )
-    return Metric(called, measure)
+    return metric
 
 
 def find_evaluate(train: TrainSettings, own: Any = None) -> Evaluate | None:
     """The one that is given, or that settings name."""
-    if own is not None and not callable(own):
+    if own is None:
+        return None if train.evaluate is None else find(train.evaluate, "evaluate", RunError)
+    if not callable(own):
         hint = "; a name goes into TrainSettings(evaluate=...)" if isinstance(own, str) else ""
         raise RunError(f"evaluate is {own!r}, but must be a function: {_WHAT}{hint}")
-    if own is not None:
-        found: Evaluate = own
-        return found
-    return None if train.evaluate is None else find(train.evaluate, "evaluate", RunError)
+    found: Evaluate = own
+    return found
 
 
 def own_scores(
@@ -176,10 +177,6 @@ def _check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN
             f"{', '.join(taken)}: choose another"
         )
     return name
-
-
-def _keeps_state(measure: Any) -> bool:
-    return not isinstance(measure, type) and all(callable(getattr(measure, one, None)) for one in _METHODS)
 
 
 def placed(metrics: Sequence[Metric], device: str) -> tuple[Metric, ...]:

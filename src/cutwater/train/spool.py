@@ -69,10 +69,11 @@ class Spool:
         Numbers are float64, or int64 where they are whole.
         """
         total = self._expected.kinds[name].shape.numel()
+        wide = torch.float64 if name in self._expected.floats else torch.int64
         step = max(1, min(ROOM, _AT_A_TIME // max(1, self._count)))
         for start in range(0, total, step):
             stop = min(start + step, total)
-            rows = [self._numbers(name, place, start, stop) for place in range(self._count)]
+            rows = [self._read(name, place, start, stop).to(wide).numpy() for place in range(self._count)]
             yield slice(start, stop), np.stack(rows)
 
     def close(self) -> None:
@@ -90,10 +91,6 @@ class Spool:
     def _tensor(self, name: str, place: int) -> Tensor:
         kind = self._expected.kinds[name]
         return self._read(name, place, 0, kind.shape.numel()).view(kind.shape)
-
-    def _numbers(self, name: str, place: int, start: int, stop: int) -> npt.NDArray[Any]:
-        wide = torch.float64 if name in self._expected.floats else torch.int64
-        return self._read(name, place, start, stop).to(wide).numpy()
 
     def _read(self, name: str, place: int, start: int, stop: int) -> Tensor:
         dtype = self._expected.kinds[name].dtype

@@ -105,7 +105,8 @@ class _Observer(fx.Interpreter):
         with torch.no_grad() if n.meta.get(NO_GRAD) else nullcontext():
             value = super().run_node(n)
         if n.op == "output":
-            self._finish()
+            used = self.fetched.items()
+            self.facts.drifting |= {node for node, one in used if one._version != self.versions[id(one)]}
             return value
         self._note(n, value)
         if self.first:
@@ -156,11 +157,6 @@ class _Observer(fx.Interpreter):
         for node, seen in self.facts.storages.items():
             if seen == storage:
                 self.facts.changed_by[node] = by
-
-    def _finish(self) -> None:
-        for node, tensor in self.fetched.items():
-            if tensor._version != self.versions[id(tensor)]:
-                self.facts.drifting.add(node)
 
 
 def remove_unused(graph: fx.Graph, facts: Facts) -> bool:
