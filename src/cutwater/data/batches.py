@@ -39,7 +39,8 @@ def batches(samples: Indices, session: Session, *, seed: int, round_: int, clien
     if session.epochs is not None:
         return _passes(samples, session.batch_size, session.epochs, (seed, round_, client))
     assert session.steps is not None
-    return _draws(samples, session.batch_size, session.steps, (seed, round_, client))
+    drawn = (stream(seed, "step", round_, client, step) for step in range(session.steps))
+    return (samples[_distinct(each, len(samples), session.batch_size)] for each in drawn)
 
 
 def batch_sizes(samples: int, session: Session) -> list[int]:
@@ -78,12 +79,6 @@ def _passes(samples: Indices, batch_size: int, epochs: int, key: tuple[int, int,
         order = samples[stream(seed, "pass", round_, client, epoch).permutation(len(samples))]
         for start, end in pairwise(edges):
             yield order[start:end]
-
-
-def _draws(samples: Indices, batch_size: int, steps: int, key: tuple[int, int, str]) -> Iterator[Indices]:
-    seed, round_, client = key
-    for step in range(steps):
-        yield samples[_distinct(stream(seed, "step", round_, client, step), len(samples), batch_size)]
 
 
 def _distinct(random: RandomState, samples: int, count: int) -> Indices:

@@ -172,21 +172,21 @@ def from_datasets(
     follows from the run's seed, however many they are. ``classes`` is counted from the labels if it is not
     given; labels that are not whole numbers (of a regression, say) have no classes.
     """
-    given = [(train, "train"), *([] if test is None else [(test, "test")])]
-    loaded = [(unpacked(part, f"{name} ({which})"), f"{name} ({which})") for part, which in given]
+    given = {f"{name} (train)": train, **({} if test is None else {f"{name} (test)": test})}
+    loaded = {called: unpacked(part, called) for called, part in given.items()}
+    first = next(iter(loaded.values()))
     joined = find_collate(collate)
     workers = WORKERS.check(workers, "workers", DataError)
     if longest is not None:
         longest = LONGEST.check(longest, "longest", DataError)
-    collates = [joined or one.collate for one, _ in loaded]
-    if longest is not None and collates[0] is None:
+    if longest is not None and (joined or first.collate) is None:
         raise DataError(
             f"longest is {longest}, but without a collate function all samples have one size: set collate to "
             "'pad' or a function, or leave longest out"
         )
     sets = [
-        DatasetSamples(one.dataset, called, collate=collate_, label=labels)
-        for (one, called), collate_ in zip(loaded, collates, strict=True)
+        DatasetSamples(one.dataset, called, collate=joined or one.collate, label=labels)
+        for called, one in loaded.items()
     ]
     for samples in sets:
         if len(samples) == 0:
@@ -203,8 +203,8 @@ def from_datasets(
         names=sets[0].form.names,
         varies=sets[0].varies,
         longest=longest,
-        workers=workers or loaded[0][0].workers,
-        batch_size=loaded[0][0].batch_size,
+        workers=workers or first.workers,
+        batch_size=first.batch_size,
     )
     if not data.takes(sets[-1].input):
         raise DataError(f"{name} has training samples of {inputs[0]} but test samples of {inputs[1]}")

@@ -89,7 +89,7 @@ def md5_of(content: bytes) -> str:
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of an idx file of bytes, raw or gzipped."""
     try:
-        with _open(path) as file:
+        with cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             return _read_idx(file, path, dimensions)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} can't be read ({error}); fetch the file again") from error
@@ -108,10 +108,6 @@ def read_cifar(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, _CIFAR_RECORD)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
-
-
-def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _read_idx(file: BinaryIO, path: Path, dimensions: int) -> NDArray[np.uint8]:

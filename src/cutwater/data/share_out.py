@@ -83,7 +83,17 @@ def partition(
     """
     if method not in _METHODS:
         raise DataError(f"no partition is called {method!r}; {suggest(method, _METHODS)}")
-    sizes = _sizes(available, clients, method, samples, scale, seed)
+    if not clients:
+        raise DataError("there are no clients to share the samples out to; name at least one")
+    if len(clients) > available:
+        raise DataError(
+            f"client {clients[available]!r} would have no samples: there are {len(clients):,} clients but "
+            f"{available:,} samples; use fewer clients or a larger source"
+        )
+    if samples is None:
+        sizes = _own_sizes(available, len(clients), method, seed)
+    else:
+        sizes = _given_sizes(available, clients, samples, scale)
     order = _METHODS[method](_Task(available, labels, sizes, seed, alpha, shards, method))
     kept = local_test if local_test is not None else _PAPER_LOCAL_TEST if method == "paper" else 0.0
     return Partition(method, tuple(clients), order.astype(np.int32), np.cumsum(sizes), kept, seed)
@@ -118,26 +128,6 @@ _TAKES = (
     "it takes the data and a dict of each client's number of samples, and returns a dict of the positions in "
     "the training set that each client holds"
 )
-
-
-def _sizes(
-    available: int,
-    clients: Sequence[str],
-    method: str,
-    samples: Sequence[int] | None,
-    scale: bool,
-    seed: int,
-) -> Indices:
-    if not clients:
-        raise DataError("there are no clients to share the samples out to; name at least one")
-    if len(clients) > available:
-        raise DataError(
-            f"client {clients[available]!r} would have no samples: there are {len(clients):,} clients but "
-            f"{available:,} samples; use fewer clients or a larger source"
-        )
-    if samples is None:
-        return _own_sizes(available, len(clients), method, seed)
-    return _given_sizes(available, clients, samples, scale)
 
 
 def _own_sizes(available: int, clients: int, method: str, seed: int) -> Indices:

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.base.speech import Say, quiet
@@ -138,7 +137,8 @@ def left_as_it_was(study: Study) -> Iterator[None]:
     """
     net = study.model.module
     held = net.state_dict()
-    unchanged = all(_same(tensor, study.initial[name]) for name, tensor in held.items())
+    pairs = ((tensor, study.initial[name]) for name, tensor in held.items())
+    unchanged = all((a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b) for a, b in pairs)
     # Most often no copy is needed, because the study has one.
     weights = study.initial if unchanged else {name: tensor.clone() for name, tensor in held.items()}
     with modes_kept(net):
@@ -147,7 +147,3 @@ def left_as_it_was(study: Study) -> Iterator[None]:
         finally:
             net.load_state_dict(weights, strict=True)
             study.model.restart()
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from itertools import accumulate
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from traceback import format_exception
@@ -48,14 +49,13 @@ class SharedState:
     """The tensors of a state dict in memory that forked processes share."""
 
     def __init__(self, like: State) -> None:
-        offsets, size = {}, 0
-        for name, tensor in like.items():
-            offsets[name] = size
-            size += -(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT
+        sizes = [-(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT for tensor in like.values()]
+        *offsets, size = accumulate(sizes, initial=0)
         # Anonymous shared memory has no file, so it needs no room in /dev/shm and leaves nothing behind.
         self._memory = mmap.mmap(-1, max(size, 1))
         self.tensors: dict[str, Tensor] = {
-            name: self._view(tensor, offsets[name]) for name, tensor in like.items()
+            name: self._view(tensor, offset)
+            for (name, tensor), offset in zip(like.items(), offsets, strict=True)
         }
 
     def _view(self, like: Tensor, offset: int) -> Tensor:

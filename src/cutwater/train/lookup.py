@@ -20,7 +20,7 @@ from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
 from cutwater.train.metrics import Measuring, Metric, check_told
-from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
+from cutwater.train.own_loss import MODELS_OWN, has_logits, own_loss, stating_loss
 from cutwater.train.scores import score
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
 
@@ -99,7 +99,7 @@ def find_loss(name: str | None, model: Layered, data: Data, device: torch.device
     """A loss by name, or the one that nobody has to name: the model's own, else cross entropy."""
     if name is not None and name != MODELS_OWN:
         return named_loss(name)
-    if name is None and not has_own_loss(model.module):
+    if name is None and stating_loss(model.module) is None:
         return named_loss("cross_entropy")
     batch = two_samples(data, device)
     found = own_loss(model.module, data.called(batch.inputs), batch.labels)

@@ -103,18 +103,14 @@ def _named(name: str) -> Metric:
         hint = suggest(name, ("accuracy", *_BUILT_IN))
         raise RunError(f"no metric is called {name!r}: {hint}; your own is package.module:function")
     measure: Any = find(name, "metric", RunError)
-    short = name.rpartition(":")[2].rpartition(".")[2]
-    return _given(short, _made(name, measure) if isinstance(measure, type) else measure)
-
-
-def _made(name: str, cls: type) -> Any:
     try:
-        return cls()
+        made = measure() if isinstance(measure, type) else measure
     except Exception as error:  # whatever a user's class does when it is made
         raise RunError(
             f"metric {name!r} can't be made ({told(error)}): it is made without arguments: name a class that "
             "needs none, or a function of outputs and labels"
         ) from error
+    return _given(name.rpartition(":")[2].rpartition(".")[2], made)
 
 
 def _given(name: object, measure: Any) -> Metric:

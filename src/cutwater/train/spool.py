@@ -37,9 +37,6 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._count = 0
 
-    def __len__(self) -> int:
-        return self._count
-
     def put(self, state: State) -> int:
         """Set an update aside; its place among them."""
         try:

@@ -36,11 +36,6 @@ class Places(Flow):
         sizes, changed_by = self.facts.sizes(), self.facts.changed_by
         return Program(self.graph, self.positions, self.replicable, sizes, changed_by)
 
-    @cached_property
-    def operations(self) -> list[fx.Node]:
-        """Operations in order: the one at place p is the p-th."""
-        return [n for n in self.graph.nodes if n.op not in ("placeholder", "output")]
-
     def activations_at(self, place: int) -> int:
         """How many tensors with a gradient cross; in a part that has none, how many activations."""
         crossing = [node for node in self.program.frontier(place) if node in self.activations]
@@ -176,7 +171,12 @@ def name_layers(segments: Sequence[Sequence[fx.Node]], stateful: frozenset[fx.No
     calls = [_calls(segment, stateful) for segment in segments]
     totals = Counter(part for inside in calls for path in inside for part in _ancestors(path))
     names = [_name(segment, inside, totals) for segment, inside in zip(segments, calls, strict=True)]
-    return tuple(Layer(name) for name in _unique(names))
+    seen, layers = Counter[str](), list[Layer]()
+    for name in names:
+        seen[name] += 1
+        # Layers of the same name are told apart: relu, relu@2.
+        layers.append(Layer(name if seen[name] == 1 else f"{name}@{seen[name]}"))
+    return tuple(layers)
 
 
 def _calls(segment: Sequence[fx.Node], stateful: frozenset[fx.Node]) -> list[str]:
@@ -206,13 +206,3 @@ def _operation(node: fx.Node) -> str:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     return name.split(".")[0].strip("_")
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """Tell layers of the same name apart: relu, relu@2."""
-    seen: Counter[str] = Counter()
-    result = []
-    for name in names:
-        seen[name] += 1
-        result.append(name if seen[name] == 1 else f"{name}@{seen[name]}")
-    return result

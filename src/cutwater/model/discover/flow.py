@@ -22,17 +22,15 @@ class Flow:
     facts: Facts
 
     @cached_property
+    def operations(self) -> list[fx.Node]:
+        """Operations in order: the one at place p is the p-th."""
+        return [n for n in self.graph.nodes if n.op not in ("placeholder", "output")]
+
+    @cached_property
     def positions(self) -> dict[fx.Node, int]:
         """The place of every operation in the graph, from 1 on; inputs are at 0."""
-        found: dict[fx.Node, int] = {}
-        place = 0
-        for node in self.graph.nodes:
-            if node.op == "placeholder":
-                found[node] = 0
-            elif node.op != "output":
-                place += 1
-                found[node] = place
-        return found
+        inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
+        return {**dict.fromkeys(inputs, 0), **{n: at for at, n in enumerate(self.operations, start=1)}}
 
     @cached_property
     def activations(self) -> Nodes:

@@ -6,6 +6,7 @@ does not compute what the model computes, bit for bit, at several batch sizes, i
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -82,8 +83,8 @@ def _search(module: nn.Module, example: Example, granularity: str) -> Layered:
 def _remedy(module: nn.Module, example: Example, granularity: str) -> str:
     """What was tried and works; empty if nothing does."""
     switches = find_switches(module)
-    with switched_off(switches):
-        if switches and Search.succeeds(module, example, granularity):
+    with switched_off(switches), suppress(ModelError):
+        if switches and Search(module, example, granularity).run() is not None:
             return describe_switches(switches)
     given = _children_in_a_row(module, example)
     if not given:
@@ -131,7 +132,16 @@ def _explicit_chain(
     given = list(module._modules) if layers is None else layers
     found = of_chain(module, [_named(module, step) for step in given])
     if example_inputs is not None and layers is not None:
-        _check(module, found, example_inputs)
+        example = read_example(module, example_inputs)
+        check_runs(module, example)
+        forward = found.train_program.compile(0, len(found))
+        try:
+            verify(module, forward, forward, [example])
+        except MismatchError as mismatch:
+            raise ModelError(
+                f"the layers handed over, called one after the other, don't compute what "
+                f"{type(module).__name__} computes: {mismatch}"
+            ) from mismatch
     return found
 
 
@@ -208,16 +218,3 @@ def _function(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return step(value)
 
     return call
-
-
-def _check(module: nn.Module, found: Layered, example_inputs: Any) -> None:
-    example = read_example(module, example_inputs)
-    check_runs(module, example)
-    forward = found.train_program.compile(0, len(found))
-    try:
-        verify(module, forward, forward, [example])
-    except MismatchError as mismatch:
-        raise ModelError(
-            f"the layers handed over, called one after the other, don't compute what "
-            f"{type(module).__name__} computes: {mismatch}"
-        ) from mismatch

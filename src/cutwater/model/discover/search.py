@@ -104,14 +104,6 @@ class Search:
                 break  # another way of export has the same sizes in it
         return best.layers if best is not None else None
 
-    @classmethod
-    def succeeds(cls, module: nn.Module, example: Example, granularity: str) -> bool:
-        """Whether a model can be taken apart as it is now."""
-        try:
-            return cls(module, example, granularity).run() is not None
-        except ModelError:
-            return False
-
     def _attempts(self) -> Iterator[Attempt]:
         fine = self.granularity == "fine"
         operations = find_operations(self.module)
