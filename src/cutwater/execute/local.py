@@ -37,20 +37,15 @@ class LocalTrainer:
     the cores are used across clients, not within one.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        test: Sequence[Batch],
-        workers: int = 1,
-        watch: Callable[[Tick], None] = lambda tick: None,
-    ) -> None:
-        """``watch`` is told of every session that is done."""
+    def __init__(self, job: Job, test: Sequence[Batch], workers: int = 1) -> None:
         if not isinstance(workers, int) or workers < 1:
             raise EngineError(f"workers is {workers}, but must be 1 or more, a whole number")
         device = next((tensor.device.type for tensor in job.model.module.state_dict().values()), "cpu")
         if workers > 1 and device != "cpu":
             raise EngineError(f"workers is {workers}, but on {device} only one can train: set workers to 1")
-        self.job, self.test, self.watch = job, test, watch
+        self.job, self.test = job, test
+        self.watch: Callable[[Tick], None] = lambda tick: None
+        """Told of every session that is done."""
         self.pool = Workers(job, test, workers) if workers > 1 else None
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
@@ -115,8 +110,9 @@ def run(
         raise EngineError("callbacks is one function, but must be a list of them: put it into brackets")
     count = sensible_workers(study) if workers is None else workers
     with ExitStack() as held:
-        trainer = LocalTrainer(study.job(), study.test(), count, watch)
+        trainer = LocalTrainer(study.job(), study.test(), count)
         held.callback(trainer.close)
+        trainer.watch = watch
         kept, progress = begin(study, folder, resume=resume, scenario=scenario, engine="local", say=say)
         if kept is not None:
             held.callback(kept.close)
