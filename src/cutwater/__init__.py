@@ -12,7 +12,7 @@ from cutwater.base.lazy import offered
 if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.base.errors import CutwaterError as CutwaterError
     from cutwater.data.custom import from_datasets as from_datasets
-    from cutwater.data.forms import Pad as Pad
+    from cutwater.data.padding import Pad as Pad
     from cutwater.execute.finished import evaluate as evaluate, export as export, predict as predict
     from cutwater.execute.local import run as run
     from cutwater.federate.from_scenario import study_of as study_of
@@ -49,7 +49,7 @@ _HOME = {
     "Job": "cutwater.plan.jobs",
     "JobsPlan": "cutwater.plan.jobs",
     "Layered": "cutwater.model.layers",
-    "Pad": "cutwater.data.forms",
+    "Pad": "cutwater.data.padding",
     "Plan": "cutwater.plan.value",
     "Problem": "cutwater.plan.problem",
     "Profile": "cutwater.profile.values",

@@ -6,7 +6,7 @@ from tiny_bert import samples
 
 from cutwater import Pad, from_datasets
 from cutwater.base.errors import DataError
-from cutwater.data.batches import read_ahead
+from cutwater.data.read_ahead import read_ahead
 from cutwater.model.randomness import drawn_from
 
 

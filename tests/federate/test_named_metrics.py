@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutwater.base.errors import CutwaterError, RunError
-from cutwater.data.batches import TEST_BATCH
 from cutwater.data.custom import from_datasets
+from cutwater.data.test_batches import TEST_BATCH
 from cutwater.execute.finished import evaluate, predict
 from cutwater.train.metrics import Measuring, find_metrics
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from cutwater.base.errors import DataError
 from cutwater.base.kinds import Whole
 from cutwater.base.usercode import blamed, find, told
-from cutwater.data.forms import Form, Pad, is_loader, unpacked
+from cutwater.data.forms import Form
+from cutwater.data.loaders import is_loader, unpacked
+from cutwater.data.padding import Pad
 from cutwater.data.samples import Batch, Data, Indices, Samples, input_text
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from cutwater.base.cache import cache_folder
 from cutwater.base.errors import CutwaterError, DataError, suggest
 from cutwater.base.speech import Say, by_file, quiet
 from cutwater.data.custom import call_user_source
-from cutwater.data.files import fetch, md5_of, read_cifar, read_idx
+from cutwater.data.download import fetch, md5_of
+from cutwater.data.files import read_cifar, read_idx
 from cutwater.data.samples import ArraySamples, Data, shape_text
 
 MNIST_MIRRORS = (

@@ -19,8 +19,8 @@ from cutwater.base.jsonfile import write_atomically
 from cutwater.base.speech import Say, quiet
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import blamed, look_beside, told
-from cutwater.data.batches import TEST_BATCH, TestBatches
 from cutwater.data.samples import ArraySamples, Batch, Data, input_text
+from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was
 from cutwater.federate.from_scenario import data_settings, study_of
 from cutwater.federate.study import Study

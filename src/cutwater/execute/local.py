@@ -14,7 +14,8 @@ from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
-from cutwater.model.precision import modes_kept, one_thread
+from cutwater.model.modes import modes_kept
+from cutwater.model.precision import one_thread
 from cutwater.runs.folder import begin
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Job, Result, State, Task, run_both_sides

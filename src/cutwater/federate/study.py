@@ -13,12 +13,14 @@ from torch import nn
 
 from cutwater.base.errors import RunError
 from cutwater.base.speech import by_file
-from cutwater.data.batches import TestBatches, batch_sizes, batches, check_session, read_ahead
+from cutwater.data.batches import batch_sizes, batches, check_session
 from cutwater.data.custom import as_data
 from cutwater.data.lengths import example_batches
 from cutwater.data.partition import Partition
+from cutwater.data.read_ahead import read_ahead
 from cutwater.data.samples import ArraySamples, Batch, Data, Indices, Samples
 from cutwater.data.share_out import METHODS, Share
+from cutwater.data.test_batches import TestBatches
 from cutwater.federate.aggregators import Aggregator, WeightedAverage, find_aggregator
 from cutwater.federate.conditions import Conditions, check_trace
 from cutwater.federate.fingerprint import digests, text_digest

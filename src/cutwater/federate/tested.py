@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from cutwater.base.errors import EngineError
-from cutwater.data.batches import TEST_SET
+from cutwater.data.test_batches import TEST_SET
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal

@@ -13,7 +13,7 @@ from cutwater.base.errors import ModelError
 from cutwater.base.kinds import Whole
 from cutwater.model.graph.program import Program, tensors_of
 from cutwater.model.halves import Ends, Half
-from cutwater.model.precision import in_mode
+from cutwater.model.modes import in_mode
 
 
 @dataclass(frozen=True)

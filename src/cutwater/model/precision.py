@@ -1,13 +1,10 @@
-"""What the bits of layers depend on besides their inputs: their modes, the precision, and torch's threads.
-
-Of train and eval mode a user may have set that of each part by hand.
-"""
+"""What the bits of layers depend on besides their inputs: the precision, and torch's threads."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 _TYPES = {"bf16": torch.bfloat16}
 _AS_IT_IS = nullcontext()
@@ -33,22 +30,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def modes_kept(module: nn.Module) -> Iterator[None]:
-    """Afterwards every part is in the mode it was in; ``train`` would put all in that of the whole."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
-
-
-@contextmanager
-def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
-    """The model in train or eval mode; afterwards every part in the mode it was in."""
-    with modes_kept(module):
-        module.train(training)
-        yield

@@ -12,7 +12,6 @@ accumulating in float64.
 import hashlib
 import json
 from collections.abc import Collection
-from itertools import accumulate, pairwise, starmap
 
 import torch
 from torch import Tensor
@@ -42,10 +41,12 @@ class Average:
         """
         self._expected = Expected(reference, fixed)
         self._largest: dict[str, Tensor] = {}
-        sizes = [reference[name].numel() for name in self._expected.floats]
-        edges = pairwise(accumulate(sizes, initial=0))
-        self._places = dict(zip(self._expected.floats, starmap(slice, edges), strict=True))
-        self._sum = ExactSum(sum(sizes))
+        self._places: dict[str, slice] = {}
+        end = 0
+        for name in self._expected.floats:
+            self._places[name] = slice(end, end + reference[name].numel())
+            end += reference[name].numel()
+        self._sum = ExactSum(end)
         self.clients: set[str] = set()
         """Whose updates are in."""
         self.samples = 0

@@ -15,7 +15,7 @@ from cutwater.base.speech import by_file
 from cutwater.base.usercode import blamed, find
 from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
-from cutwater.model.precision import in_mode
+from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings

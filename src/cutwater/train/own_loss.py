@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cutwater.model.layers import Layered
-from cutwater.model.precision import in_mode
+from cutwater.model.modes import in_mode
 
 MODELS_OWN = "model"
 """What this loss is called."""

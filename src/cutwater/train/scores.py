@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutwater.data.batches import sets_of
 from cutwater.data.samples import Batch
+from cutwater.data.test_batches import sets_of
 from cutwater.model.randomness import LOSS, RandomStream, enter_layer
 from cutwater.scenario.goal import by_name
 from cutwater.train.metrics import Addend, Measuring, Metric

@@ -1,16 +1,10 @@
-"""Say in one sentence why a model can't be traced, where, and what to do.
-
-What well-known libraries have switches for, and training can do without, may be switched off.
-"""
+"""Say in one sentence why a model can't be traced, where, and what to do."""
 
 import linecache
 import sysconfig
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
 
 import torch
 from torch import nn
@@ -34,18 +28,6 @@ _NO_AUTOCAST = (
 )
 _NOTHING = (lambda: None).__code__
 
-OFF = {
-    "apply_spec_augment": False,
-    "layerdrop": 0.0,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-    "mask_time_prob": 0.0,
-    "mask_feature_prob": 0.0,
-    "use_cache": False,
-}
-"""Settings by name, each with the value that switches it off: layers left out at random, masks drawn with
-NumPy, and a cache that only text generation needs."""
-
 
 def refusal(module: nn.Module, failures: Sequence[Exception]) -> CantTakeApartError:
     """The error for a model that no way of tracing could follow."""
@@ -60,9 +42,12 @@ def refusal(module: nn.Module, failures: Sequence[Exception]) -> CantTakeApartEr
 
 def _casts(module: nn.Module) -> bool:
     """Whether a forward of the user's enters an autocast, which no trace keeps."""
-    kinds = {type(part) for part in module.modules()}
-    forwards = (one.forward for one in kinds if not one.__module__.startswith(("torch.", "transformers.")))
+    forwards = (type(part).forward for part in module.modules() if not _is_librarys(part))
     return any("autocast" in getattr(forward, "__code__", _NOTHING).co_names for forward in forwards)
+
+
+def _is_librarys(part: nn.Module) -> bool:
+    return type(part).__module__.startswith(("torch.", "transformers."))
 
 
 def inner_culprit(error: BaseException, module: nn.Module, blocks: frozenset[str]) -> str | None:
@@ -126,48 +111,3 @@ def _is_users(name: str) -> bool:
     if name.startswith(("<", _TORCH, _OURS)):
         return False
     return "site-packages" in name or not name.startswith(_LIBRARY)
-
-
-@dataclass(frozen=True)
-class Switch:
-    """A setting that is on."""
-
-    path: str
-    """Where it is, such as ``model.config``."""
-    holder: Any
-    name: str
-
-
-def find_switches(module: nn.Module) -> list[Switch]:
-    """Every such setting of a model's parts and of their configurations that is on."""
-    found: list[Switch] = []
-    seen: set[int] = set()
-    for path, part in module.named_modules():
-        own = f"model.{path}" if path else "model"
-        for where, holder in ((own, part), (f"{own}.config", getattr(part, "config", None))):
-            if holder is not None and id(holder) not in seen:
-                seen.add(id(holder))
-                held = getattr(holder, "__dict__", {})
-                found += [
-                    Switch(where, holder, name) for name, off in OFF.items() if held.get(name, off) != off
-                ]
-    return found
-
-
-@contextmanager
-def switched_off(switches: Sequence[Switch]) -> Iterator[None]:
-    """While open, these settings are off."""
-    before = [getattr(switch.holder, switch.name) for switch in switches]
-    try:
-        for switch in switches:
-            setattr(switch.holder, switch.name, OFF[switch.name])
-        yield
-    finally:
-        for switch, value in zip(switches, before, strict=True):
-            setattr(switch.holder, switch.name, value)
-
-
-def describe_switches(switches: Sequence[Switch]) -> str:
-    """What to write to switch them off."""
-    lines = [f"{switch.path}.{switch.name} = {OFF[switch.name]}" for switch in switches]
-    return f"it can be with {', '.join(lines)}, so set that first"

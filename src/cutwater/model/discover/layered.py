@@ -14,11 +14,13 @@ from torch import nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.discover.blocks import is_operation, is_stage
-from cutwater.model.discover.culprit import describe_switches, find_switches, refusal, switched_off
+from cutwater.model.discover.compiled import compiled_code_run_as_written, without_compiler
+from cutwater.model.discover.culprit import refusal
 from cutwater.model.discover.example import Example, read_example
 from cutwater.model.discover.same_outputs import CantTakeApartError, MismatchError, check_runs, verify
 from cutwater.model.discover.search import Search
-from cutwater.model.discover.unchanged import compiled_code_run_as_written, untouched, without_compiler
+from cutwater.model.discover.switches import describe_switches, find_switches, switched_off
+from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.program import chain
 from cutwater.model.layers import Layer, Layered
 

@@ -12,8 +12,6 @@ from cutwater.model.randomness import cuda_in_use, outside_kept
 
 _DEEPEST = 4
 """How far what hangs on a module is followed: a list in a configuration, say."""
-_COMPILED = "_orig_mod"
-"""What torch.compile calls the module that it was given."""
 
 
 _writers: WeakSet[nn.Module] = WeakSet()
@@ -122,20 +120,3 @@ def _put_back_tensor(tensor: Tensor) -> Callable[[], bool]:
         return moved or written
 
     return put_back if not tensor.is_meta else lambda: False
-
-
-def without_compiler(module: nn.Module) -> nn.Module:
-    """The module that torch.compile was given."""
-    while isinstance(inside := module._modules.get(_COMPILED), nn.Module):
-        module = inside
-    return module
-
-
-@contextmanager
-def compiled_code_run_as_written(module: nn.Module) -> Iterator[None]:
-    """While open, compiled parts of a model run as they are written: every size would be compiled anew."""
-    if not any(_COMPILED in part._modules for part in module.modules()):
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
