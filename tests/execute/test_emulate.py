@@ -40,7 +40,9 @@ def test_a_hiccup_of_the_machine_is_made_up_for():
 
 def test_a_device_takes_flops_over_its_compute_and_bits_over_its_rates():
     clock = Clock()
-    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
+    device = EmulatedDevice(
+        Condition(compute=1e6, up=8e3, down=16e3), client_forward=1e4, client_backward=2e4
+    )
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
     meter.begin(10)
@@ -66,7 +68,9 @@ def test_without_a_device_nothing_sleeps_and_real_seconds_are_kept():
 
 def test_a_device_takes_the_flops_of_each_part_whatever_their_order():
     clock = Clock()
-    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=16e3), forward=1e4, backward=2e4)
+    device = EmulatedDevice(
+        Condition(compute=1e6, up=8e3, down=16e3), client_forward=1e4, client_backward=2e4
+    )
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
     meter.micro_batches = 3
@@ -101,7 +105,9 @@ def test_steps_are_what_passes_while_a_mini_batch_is_worked_on():
 
 def test_in_turn_a_round_trip_is_a_pause_for_parts_and_none_for_the_model():
     clock = Clock()
-    device = EmulatedDevice(Condition(compute=1e6, up=8e3, down=8e3, rtt=1.0), forward=1.0, backward=1.0)
+    device = EmulatedDevice(
+        Condition(compute=1e6, up=8e3, down=8e3, rtt=1.0), client_forward=1.0, client_backward=1.0
+    )
     meter = Meter(device, clock)
     meter._pacer = Pacer(clock, clock.sleep)
     for phase in ("model_download", "smashed_upload", "gradient_download"):

@@ -6,12 +6,11 @@ import torch
 from torch import nn
 
 import cutwater
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import MovingStages, Written, give, go_on
 from cutwater.train.manner import Clip, Manner
 from cutwater.train.movable import Crossing, why_fixed, why_not
-from cutwater.train.moving import MovingStages, give, go_on
 from cutwater.train.session import Job, Task, run_session
-from cutwater.train.step import ServerSide, optimizer_factory
+from cutwater.train.step import optimizer_factory
 
 ROWS, STEPS = 6, 4
 
@@ -64,9 +63,7 @@ class MovingServer(MovingStages):
     def furnish(self, task):
         half = copy.deepcopy(self.job.split(task.cut).server)
         half.load_state_dict({name: self.made[name] for name in half.state_dict()})
-        return ServerSide(
-            half, self.job.optimizer(task.lr), task.seed, self.job.loss, manner=self.job.manner(task)
-        )
+        return self.job.server_side(task, half)
 
     def send(self, part, smashed, labels):
         self.steps += part.last

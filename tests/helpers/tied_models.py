@@ -5,8 +5,7 @@ import itertools
 import torch
 from torch import nn
 
-from cutwater.model.discover.layered import layered
-from cutwater.model.layers import of_chain
+from cutwater.model.discover.layered import layered, of_chain
 
 WORDS, LENGTH = 13, 6
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cutwater.model.layers import of_chain
+from cutwater.model.discover.layered import of_chain
 from cutwater.profile.flops import EXACT, PAPER
 from cutwater.profile.walk import walk
 

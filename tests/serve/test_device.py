@@ -194,7 +194,7 @@ def emulated(study, *, stage=STAGE, carried=CARRIED, rtt=0.0):
     flops = ROWS * 1e6
     up, down = (bits + 8 * 8 * ROWS) / carried, bits / carried
     condition = Condition(compute=flops / stage, up=up, down=down, rtt=rtt)
-    return EmulatedDevice(condition, forward=1e6, backward=1e6)
+    return EmulatedDevice(condition, client_forward=1e6, client_backward=1e6)
 
 
 def timed(study, schedule, **device):

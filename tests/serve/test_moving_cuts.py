@@ -269,7 +269,7 @@ def test_an_emulated_device_computes_the_layers_that_it_has():
     with rig(study, task, {1: 4}) as each:
         found, _ = each.run(meter)
     assert found == fedavg(study)
-    assert meter.device.forward == study.profile.cuts[3].client_forward_flops > quick.forward
+    assert meter.device.client_forward == study.profile.cuts[3].client_forward_flops > quick.client_forward
 
 
 def test_layers_count_as_bytes_that_crossed():

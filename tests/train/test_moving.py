@@ -9,9 +9,8 @@ from moving_server import STEPS, bare_ends, job_of, trained
 
 from cutwater.base.errors import RunError
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import Written, give
 from cutwater.train.movable import Crossing, why_fixed, why_not
-from cutwater.train.moving import give
 from cutwater.train.session import Task
 
 LAYERS = 6

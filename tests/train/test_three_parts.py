@@ -12,7 +12,7 @@ from torch import nn
 
 import cutwater
 from cutwater.base.errors import ModelError
-from cutwater.model.layers import of_chain
+from cutwater.model.discover.layered import of_chain
 from cutwater.train.manner import Clip, Manner
 from cutwater.train.session import Job, Task, run_both_sides
 from cutwater.train.step import optimizer_factory

@@ -3,7 +3,8 @@
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -62,6 +63,17 @@ def _check_is_the_one(name: str, what: str, module: str, refused: type[CutwaterE
             f"{what} {name!r} is meant to be in {meant}, but {top} was imported from {held} before: give "
             "one of them another name, or use a process for each"
         )
+
+
+@contextmanager
+def blamed(refused: type[CutwaterError], sentence: Callable[[str], str]) -> Iterator[None]:
+    """Within, whatever a user's code raises is told in one sentence, made of what :func:`told` says of it."""
+    try:
+        yield
+    except CutwaterError:
+        raise  # it is one already
+    except Exception as error:
+        raise refused(sentence(told(error))) from error
 
 
 def told(error: BaseException) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.base.errors import CutwaterError, DataError
+from cutwater.base.errors import DataError
 from cutwater.base.kinds import Whole
-from cutwater.base.usercode import find, told
+from cutwater.base.usercode import blamed, find, told
 from cutwater.data.forms import Form
 from cutwater.data.loaders import is_loader, unpacked
 from cutwater.data.padding import Pad
@@ -64,9 +64,19 @@ class DatasetSamples:
     def like(self, dataset: Any, name: str) -> "DatasetSamples":
         """Samples of another dataset, put together into mini-batches and handed on as these are."""
         made = DatasetSamples(dataset, name, collate=self._collate, label=self.form.label)
-        if self.form.names is None or made.form.names is None:
-            return made
-        return made.taking(_same_names(self.form.names, made.form.names, name))
+        return made.named_as(self)
+
+    def named_as(self, trained: "DatasetSamples") -> "DatasetSamples":
+        """The same with the inputs of training samples, in their order, where both have names."""
+        wanted, own = trained.form.names, self.form.names
+        if wanted is None or own is None:
+            return self
+        odd = next((key for key in wanted if key not in own), None)
+        if odd is not None:
+            raise DataError(
+                f"{self._name} lacks {odd!r}, which training samples have: give all the same names"
+            )
+        return self.taking(wanted)
 
     def taking(self, names: Sequence[str]) -> "DatasetSamples":
         """The same with these inputs, in this order."""
@@ -116,15 +126,10 @@ class DatasetSamples:
 
     def _collated(self, items: list[Any]) -> Any:
         assert self._collate is not None
-        try:
+        failed = f"the collate function of {self._name} failed on {len(items)} samples"
+        takes = "it takes a list of samples and returns a mini-batch"
+        with blamed(DataError, lambda said: f"{failed} ({said}); {takes}"):
             return self._collate(items)
-        except CutwaterError:
-            raise
-        except Exception as error:  # whatever a user's function does
-            raise DataError(
-                f"the collate function of {self._name} failed on {len(items)} samples ({told(error)}); it "
-                "takes a list of samples and returns a mini-batch"
-            ) from error
 
     def _read(self, index: int) -> Any:
         try:
@@ -169,29 +174,27 @@ def from_datasets(
     follows from the run's seed, however many they are. ``classes`` is counted from the labels if it is not
     given; labels that are not whole numbers (of a regression, say) have no classes.
     """
-    given = [(train, "train"), *([] if test is None else [(test, "test")])]
-    loaded = [(unpacked(part, f"{name} ({which})"), f"{name} ({which})") for part, which in given]
+    given = {f"{name} (train)": train, **({} if test is None else {f"{name} (test)": test})}
+    loaded = {called: unpacked(part, called) for called, part in given.items()}
+    first = next(iter(loaded.values()))
     joined = find_collate(collate)
     workers = WORKERS.check(workers, "workers", DataError)
     if longest is not None:
         longest = LONGEST.check(longest, "longest", DataError)
-    collates = [joined or one.collate for one, _ in loaded]
-    if longest is not None and collates[0] is None:
+    if longest is not None and (joined or first.collate) is None:
         raise DataError(
             f"longest is {longest}, but without a collate function all samples have one size: set collate to "
             "'pad' or a function, or leave longest out"
         )
     sets = [
-        DatasetSamples(one.dataset, called, collate=collate_, label=labels)
-        for (one, called), collate_ in zip(loaded, collates, strict=True)
+        DatasetSamples(one.dataset, called, collate=joined or one.collate, label=labels)
+        for called, one in loaded.items()
     ]
     for samples in sets:
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
     inputs = [samples.input for samples in sets]
-    names = sets[0].form.names
-    if names is not None and sets[-1].form.names is not None:
-        sets[-1] = sets[-1].taking(_same_names(names, sets[-1].form.names, sets[-1]._name))
+    sets[-1] = sets[-1].named_as(sets[0])
     tests = sets[1] if test is not None else None
     data = Data(
         name,
@@ -199,11 +202,11 @@ def from_datasets(
         tests,
         inputs[0],
         _count_classes(sets, classes, name),
-        names=names,
+        names=sets[0].form.names,
         varies=sets[0].varies,
         longest=longest,
-        workers=workers or loaded[0][0].workers,
-        batch_size=loaded[0][0].batch_size,
+        workers=workers or first.workers,
+        batch_size=first.batch_size,
     )
     if not data.takes(sets[-1].input):
         raise DataError(f"{name} has training samples of {inputs[0]} but test samples of {inputs[1]}")
@@ -247,28 +250,16 @@ def find_collate(collate: Collate | str | None) -> Collate | None:
     return found() if isinstance(found, type) else found
 
 
-def _same_names(train: Sequence[str], test: Sequence[str], name: str) -> Sequence[str]:
-    odd = next((key for key in train if key not in test), None)
-    if odd is not None:
-        raise DataError(f"{name} lacks {odd!r}, which training samples have: give all the same names")
-    return train
-
-
 def call_user_source(source: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Data:
     """What the function behind ``package.module:function`` returns, called with the scenario's options.
 
     ``settings`` are those of :func:`from_datasets`, for where it returns datasets.
     """
     function = find(source, "source", DataError)
-    try:
+    failed = f"{source} can't be called with options {sorted(options)}"
+    returns = "it must return (train, test) datasets: try it in Python"
+    with blamed(DataError, lambda said: f"{failed} ({said}); {returns}"):
         made = function(**options)
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's function does when it is called
-        raise DataError(
-            f"{source} can't be called with options {sorted(options)} ({told(error)}); it must return "
-            "(train, test) datasets: try it in Python"
-        ) from error
     if isinstance(made, Data):
         return made
     if isinstance(made, tuple | list) and len(made) == 2:

@@ -69,7 +69,7 @@ class Partition:
             odd = next((n for n in (*clients, *self.clients) if (n in clients) != (n in self.clients)), None)
             what = "are in another order" if odd is None else f"differ in {odd!r}"
             raise DataError(f"the clients of the partition and of the fleet {what}: use the same for both")
-        for client, said, held in zip(clients, samples, np.diff(self.ends, prepend=0), strict=True):
+        for client, said, held in zip(clients, samples, self._sizes, strict=True):
             if said != held:
                 raise DataError(
                     f"client {client!r} has samples {said}, but the partition gives it {held}: set "
@@ -84,7 +84,7 @@ class Partition:
         if client not in self._position:
             raise DataError(f"the partition has no client {client!r}; {suggest(client, self.clients)}")
         held = self._held(self._position[client]).astype(np.int64)
-        tests = int(self._tests[self._position[client]])
+        tests = int(self.test_sizes[self._position[client]])
         if tests:
             held = stream(self.seed, "local split", client).permutation(held)
         return Holding(np.sort(held[tests:]), np.sort(held[:tests]))
@@ -95,20 +95,16 @@ class Partition:
     @property
     def train_sizes(self) -> Indices:
         """n_k of every client: what it holds without its local tests."""
-        return self._sizes - self._tests
+        return self._sizes - self.test_sizes
 
-    @property
+    @cached_property
     def test_sizes(self) -> Indices:
         """What every client keeps back for its local tests."""
-        return self._tests
+        return (self._sizes * self.local_test).astype(np.int64)
 
     @property
     def _sizes(self) -> Indices:
         return np.diff(self.ends, prepend=0)
-
-    @cached_property
-    def _tests(self) -> Indices:
-        return (self._sizes * self.local_test).astype(np.int64)
 
     @cached_property
     def _position(self) -> dict[str, int]:
@@ -125,6 +121,6 @@ class Partition:
         for position, client in enumerate(self.clients):
             held = self._held(position)
             counts = [] if labels is None else np.bincount(labels[held], minlength=classes).tolist()
-            tests = int(self._tests[position])
+            tests = int(self.test_sizes[position])
             rows.append(ClientSamples(client, len(held) - tests, tests, tuple(counts)))
         return rows

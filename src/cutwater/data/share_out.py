@@ -17,10 +17,10 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from cutwater.base.errors import CutwaterError, DataError, suggest
+from cutwater.base.errors import DataError, suggest
 from cutwater.base.seeded import stream
 from cutwater.base.speech import by_file
-from cutwater.base.usercode import told
+from cutwater.base.usercode import blamed
 from cutwater.data.partition import Partition
 from cutwater.data.samples import Data, Indices
 
@@ -83,7 +83,17 @@ def partition(
     """
     if method not in _METHODS:
         raise DataError(f"no partition is called {method!r}; {suggest(method, _METHODS)}")
-    sizes = _sizes(available, clients, method, samples, scale, seed)
+    if not clients:
+        raise DataError("there are no clients to share the samples out to; name at least one")
+    if len(clients) > available:
+        raise DataError(
+            f"client {clients[available]!r} would have no samples: there are {len(clients):,} clients but "
+            f"{available:,} samples; use fewer clients or a larger source"
+        )
+    if samples is None:
+        sizes = _own_sizes(available, len(clients), method, seed)
+    else:
+        sizes = _given_sizes(available, clients, samples, scale)
     order = _METHODS[method](_Task(available, labels, sizes, seed, alpha, shards, method))
     kept = local_test if local_test is not None else _PAPER_LOCAL_TEST if method == "paper" else 0.0
     return Partition(method, tuple(clients), order.astype(np.int32), np.cumsum(sizes), kept, seed)
@@ -99,15 +109,14 @@ def share_by(
     """The partition that a function of the user's own makes; what it draws follows from the seed."""
     from cutwater.model.randomness import drawn_from
 
-    try:
-        with drawn_from(seed, "partition"):
-            found = function(data, dict(samples))
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's function does
-        raise DataError(f"partition {_called(function)} failed ({told(error)}): {_TAKES}") from error
+    called = repr(getattr(function, "__qualname__", function))
+    with (
+        blamed(DataError, lambda said: f"partition {called} failed ({said}): {_TAKES}"),
+        drawn_from(seed, "partition"),
+    ):
+        found = function(data, dict(samples))
     if not isinstance(found, Mapping):
-        raise DataError(f"partition {_called(function)} returned {type(found).__name__}: {_TAKES}")
+        raise DataError(f"partition {called} returned {type(found).__name__}: {_TAKES}")
     if found.keys() == samples.keys():
         found = {client: found[client] for client in samples}
     made = Partition.of(found, local_test=local_test, seed=seed)
@@ -119,30 +128,6 @@ _TAKES = (
     "it takes the data and a dict of each client's number of samples, and returns a dict of the positions in "
     "the training set that each client holds"
 )
-
-
-def _called(function: object) -> str:
-    return repr(getattr(function, "__qualname__", function))
-
-
-def _sizes(
-    available: int,
-    clients: Sequence[str],
-    method: str,
-    samples: Sequence[int] | None,
-    scale: bool,
-    seed: int,
-) -> Indices:
-    if not clients:
-        raise DataError("there are no clients to share the samples out to; name at least one")
-    if len(clients) > available:
-        raise DataError(
-            f"client {clients[available]!r} would have no samples: there are {len(clients):,} clients but "
-            f"{available:,} samples; use fewer clients or a larger source"
-        )
-    if samples is None:
-        return _own_sizes(available, len(clients), method, seed)
-    return _given_sizes(available, clients, samples, scale)
 
 
 def _own_sizes(available: int, clients: int, method: str, seed: int) -> Indices:

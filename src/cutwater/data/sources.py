@@ -15,6 +15,7 @@ packages (``dataset-fashion-mnist``), the user's cache.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _digits(_: _Request) -> Data:
 
 
 def _mnist(request: _Request) -> Data:
-    found = _find(request, _own_idx(request.name))
+    found = _find(request, partial(_idx_in, of=request.name))
     if found is None:
         cache = cache_folder() / "mnist"
         try:
@@ -125,7 +126,7 @@ def _mnist(request: _Request) -> Data:
 
 
 def _fashion(request: _Request) -> Data:
-    found = _find(request, _own_idx(request.name))
+    found = _find(request, partial(_idx_in, of=request.name))
     if found is None:
         others = _find(request, _idx_in)
         if others is not None:
@@ -204,18 +205,12 @@ def _missing(request: _Request, names: Sequence[str]) -> str:
     )
 
 
-def _idx_in(folder: Path) -> tuple[Path, ...] | None:
+def _idx_in(folder: Path, of: str | None = None) -> tuple[Path, ...] | None:
+    """All idx files of a folder, unless a source is told and they are known to be another's."""
     paths = [next(filter(Path.is_file, (folder / f"{name}.gz", folder / name)), None) for name in _IDX_FILES]
     found = tuple(path for path in paths if path is not None)
-    return found if len(found) == len(paths) else None
-
-
-def _own_idx(name: str) -> Callable[[Path], tuple[Path, ...] | None]:
-    def look(folder: Path) -> tuple[Path, ...] | None:
-        paths = _idx_in(folder)
-        return paths if paths and _whose(paths) in (name, None) else None
-
-    return look
+    complete = len(found) == len(paths) and (of is None or _whose(found) in (of, None))
+    return found if complete else None
 
 
 def _whose(paths: Sequence[Path]) -> str | None:

@@ -67,24 +67,19 @@ class LinkWay:
 
 @dataclass(frozen=True)
 class EmulatedDevice:
-    """What is emulated: a client's conditions in a round, and the FLOPs of its cut for one sample."""
+    """What is emulated: a client's conditions in a round, and the FLOPs of each stage for one sample."""
 
     condition: Condition
-    forward: float
+    client_forward: float
     """F^C."""
-    backward: float
+    client_backward: float
     """B^C."""
     tail_forward: float = 0.0
-    """Of a model in three parts: F of its tail; then ``forward`` is its head's."""
+    """Of a model in three parts: F of its tail; then the client's are its head's."""
     tail_backward: float = 0.0
 
 
-_STAGES = {
-    "client_forward": "forward",
-    "client_backward": "backward",
-    "tail_forward": "tail_forward",
-    "tail_backward": "tail_backward",
-}
+_STAGES = ("client_forward", "client_backward", "tail_forward", "tail_backward")
 _OF_PARTS = frozenset({"smashed_upload", "gradient_download"})
 """What crosses the stream; the model comes otherwise."""
 
@@ -118,7 +113,7 @@ class Meter:
         began, rows = self.clock(), next(self._rows[stage], 0)
         yield
         if self.device is not None:
-            flops = getattr(self.device, _STAGES[stage]) * rows
+            flops = getattr(self.device, stage) * rows
             self._pacer.hold(flops / self.device.condition.compute, self.clock() - began)
         self.seconds[stage.replace("tail", "client")] += self.clock() - began
 

@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from cutwater.base.errors import CutwaterError, DataError, RunError
+from cutwater.base.errors import DataError, RunError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.base.speech import Say, quiet
 from cutwater.base.toml import parse_toml
-from cutwater.base.usercode import look_beside, told
+from cutwater.base.usercode import blamed, look_beside, told
 from cutwater.data.samples import ArraySamples, Batch, Data, input_text
 from cutwater.data.test_batches import TEST_BATCH, TestBatches
 from cutwater.execute.local import LocalTrainer, left_as_it_was
@@ -91,14 +92,11 @@ def predict(
     ``inputs`` has an array for each input of the model, N × the shape of a sample: what the model takes or,
     for the sources that have a name, raw pixels, which are made ready as those of the training set are.
     """
-    check_fits(study, weights)
-    batches = _test_set(study) if inputs is None else _batches(study, inputs)
-    model = study.model.module
-    with left_as_it_was(study), one_thread(), torch.inference_mode():
-        model.load_state_dict(weights, strict=True)
-        study.model.restart()
-        model.eval()
-        outputs = [_output(model, study.data.called(batch.inputs)) for batch in batches]
+    with _holding(study, weights) as model:
+        batches = _batches(study, inputs)
+        with one_thread(), torch.inference_mode():
+            model.eval()
+            outputs = [_output(model, study.data.called(batch.inputs)) for batch in batches]
     return np.concatenate(outputs)
 
 
@@ -122,14 +120,11 @@ def export(
     if study is None:
         write_atomically(path, to_bytes(separate(weights), {"format": "pt", **(about or {})}))
         return
-    check_fits(study, weights)
-    inputs = study.data.called(study.two_samples().inputs)
-    with left_as_it_was(study):
-        model = study.model.module
-        model.load_state_dict(weights, strict=True)
-        study.model.restart()
+    with _holding(study, weights) as model:
+        inputs, content = study.data.called(study.two_samples().inputs), io.BytesIO()
         # The program shares the model's tensors, so it is written while these are the weights.
-        _save(_exported(model.eval(), inputs), Path(path))
+        torch.export.save(_exported(model.eval(), inputs), content)
+        write_atomically(path, content.getvalue())
 
 
 def _write_adapter(weights: Mapping[str, Tensor], folder: Path, study: Study | None) -> None:
@@ -141,13 +136,21 @@ def _write_adapter(weights: Mapping[str, Tensor], folder: Path, study: Study | N
             f"there is no adapter to export ({what}): it takes the study of a model that peft's "
             "get_peft_model has made"
         )
-    check_fits(study, weights)
-    with left_as_it_was(study):
-        module.load_state_dict(weights, strict=True)
+    with _holding(study, weights):
         try:
             module.save_pretrained(str(folder))  # type: ignore[operator]
         except OSError as error:
             raise RunError(f"{folder} can't be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _holding(study: Study, weights: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+    """Within, the study's model has these weights, if they are its own; then it is as it was."""
+    check_fits(study, weights)
+    with left_as_it_was(study):
+        study.model.module.load_state_dict(weights, strict=True)
+        study.model.restart()
+        yield study.model.module
 
 
 def check_fits(study: Study, weights: Mapping[str, Tensor]) -> None:
@@ -176,19 +179,11 @@ def _exported(
         ) from error
 
 
-def _save(program: torch.export.ExportedProgram, path: Path) -> None:
-    content = io.BytesIO()
-    torch.export.save(program, content)
-    write_atomically(path, content.getvalue())
-
-
-def _test_set(study: Study) -> Sequence[Batch]:
-    if study.data.test is None:
-        raise DataError(f"{study.data.name!r} has no test set: name the inputs")
-    return TestBatches(study.data, study.train.device)
-
-
-def _batches(study: Study, inputs: Sequence[NDArray[Any]]) -> list[Batch]:
+def _batches(study: Study, inputs: Sequence[NDArray[Any]] | None) -> Sequence[Batch]:
+    if inputs is None:
+        if study.data.test is None:
+            raise DataError(f"{study.data.name!r} has no test set: name the inputs")
+        return TestBatches(study.data, study.train.device)
     names = study.data.names if study.data.names and len(study.data.names) == len(inputs) else None
     shapes = input_text([one.shape[1:] for one in inputs], names)
     count = len(inputs[0]) if inputs else 0
@@ -204,22 +199,13 @@ def _batches(study: Study, inputs: Sequence[NDArray[Any]]) -> list[Batch]:
         return [raw.batch(some, device) for some in places]
     kinds = [one.dtype for one in study.two_samples().inputs]
     tensors = [torch.from_numpy(one).to(device, kind) for one, kind in zip(inputs, kinds, strict=True)]
-    return [_slice(tensors, start) for start in range(0, count, TEST_BATCH)]
-
-
-def _slice(tensors: Sequence[Tensor], start: int) -> Batch:
-    inputs = tuple(one[start : start + TEST_BATCH] for one in tensors)
-    return Batch(inputs, torch.zeros(len(inputs[0])))
+    parts = zip(*(torch.split(one, TEST_BATCH) for one in tensors), strict=True)
+    return [Batch(some, torch.zeros(len(some[0]))) for some in parts]
 
 
 def _output(model: nn.Module, called: Any) -> NDArray[Any]:
-    try:
-        with RandomStream(0, 0):
-            output = call(model, called)
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's model does
-        raise RunError(f"the model failed on the inputs ({told(error)})") from error
+    with blamed(RunError, lambda said: f"the model failed on the inputs ({said})"), RandomStream(0, 0):
+        output = call(model, called)
     found = getattr(output, "logits", output)
     if not isinstance(found, Tensor):
         raise RunError(f"the model's output is {type(found).__name__}, but only a tensor can be written")

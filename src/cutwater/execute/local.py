@@ -6,14 +6,12 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from cutwater.base.errors import EngineError
 from cutwater.base.speech import Say, quiet
 from cutwater.data.samples import Batch
 from cutwater.execute.workers import Workers, blamed_on
 from cutwater.federate.clock import VirtualClock
-from cutwater.federate.executor import Trainer
 from cutwater.federate.loop import Round, TrainedRun, train
 from cutwater.federate.study import Study
 from cutwater.model.modes import modes_kept
@@ -21,6 +19,16 @@ from cutwater.model.precision import one_thread
 from cutwater.runs.folder import begin
 from cutwater.train.scores import Score, evaluate
 from cutwater.train.session import Job, Result, State, Task, run_both_sides
+
+
+class Tick(NamedTuple):
+    """How far a round is, for whoever shows it."""
+
+    round: int
+    done: int
+    """Sessions that are trained."""
+    sessions: int
+    """Sessions of the round."""
 
 
 class LocalTrainer:
@@ -37,16 +45,16 @@ class LocalTrainer:
         if workers > 1 and device != "cpu":
             raise EngineError(f"workers is {workers}, but on {device} only one can train: set workers to 1")
         self.job, self.test = job, test
+        self.watch: Callable[[Tick], None] = lambda tick: None
+        """Told of every session that is done."""
         self.pool = Workers(job, test, workers) if workers > 1 else None
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """See :class:`cutwater.federate.executor.Trainer`."""
-        if self.pool is not None:
-            yield from self.pool.sessions(tasks, state)
-            return
-        for task in tasks:
-            with one_thread(), blamed_on(task):
-                result = run_both_sides(self.job, task, state)
+        pool = self.pool
+        results = self._sessions(tasks, state) if pool is None else pool.sessions(tasks, state)
+        for done, result in enumerate(results, start=1):
+            self.watch(Tick(result.task.round, done, len(tasks)))
             yield result
 
     def evaluate(self, state: State) -> list[Score]:
@@ -61,27 +69,10 @@ class LocalTrainer:
         if self.pool is not None:
             self.pool.close()
 
-
-class Tick(NamedTuple):
-    """How far a round is, for whoever shows it."""
-
-    round: int
-    done: int
-    """Sessions that are trained."""
-    sessions: int
-    """Sessions of the round."""
-
-
-class _Watched:
-    """A trainer that tells someone of every session that is done."""
-
-    def __init__(self, trainer: Trainer, watch: Callable[[Tick], None]) -> None:
-        self.trainer, self.watch = trainer, watch
-        self.evaluate, self.close = trainer.evaluate, trainer.close
-
-    def sessions(self, tasks: Sequence[Task], weights: State) -> Iterator[Result]:
-        for done, result in enumerate(self.trainer.sessions(tasks, weights), start=1):
-            self.watch(Tick(result.task.round, done, len(tasks)))
+    def _sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        for task in tasks:
+            with one_thread(), blamed_on(task):
+                result = run_both_sides(self.job, task, state)
             yield result
 
 
@@ -122,14 +113,14 @@ def run(
     with ExitStack() as held:
         trainer = LocalTrainer(study.job(), study.test(), count)
         held.callback(trainer.close)
+        trainer.watch = watch
         kept, progress = begin(study, folder, resume=resume, scenario=scenario, engine="local", say=say)
         if kept is not None:
             held.callback(kept.close)
         for note in study.notes:
             say(note)
         held.enter_context(left_as_it_was(study))
-        executor = VirtualClock(study, _Watched(trainer, watch))
-        trained = train(study, executor, progress, keeper=kept, callbacks=callbacks)
+        trained = train(study, VirtualClock(study, trainer), progress, keeper=kept, callbacks=callbacks)
     if trained.stopped:
         say(trained.stopped)
     return trained
@@ -143,7 +134,8 @@ def left_as_it_was(study: Study) -> Iterator[None]:
     """
     net = study.model.module
     held = net.state_dict()
-    unchanged = all(_same(tensor, study.initial[name]) for name, tensor in held.items())
+    pairs = ((tensor, study.initial[name]) for name, tensor in held.items())
+    unchanged = all((a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b) for a, b in pairs)
     # Most often no copy is needed, because the study has one.
     weights = study.initial if unchanged else {name: tensor.clone() for name, tensor in held.items()}
     with modes_kept(net):
@@ -152,7 +144,3 @@ def left_as_it_was(study: Study) -> Iterator[None]:
         finally:
             net.load_state_dict(weights, strict=True)
             study.model.restart()
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)

@@ -14,8 +14,9 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
+from itertools import accumulate
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from traceback import format_exception
@@ -28,40 +29,33 @@ from cutwater.base import errors
 from cutwater.base.arrays import ALIGNMENT
 from cutwater.base.errors import CutwaterError, EngineError
 from cutwater.base.freed_memory import keep_freed_memory
-from cutwater.base.usercode import told
+from cutwater.base.usercode import blamed
 from cutwater.data.samples import Batch
 from cutwater.model.traffic import tensor_bytes
-from cutwater.train.scores import Score, evaluate_sets, units_of_work
+from cutwater.train.scores import Score, evaluate, units_of_work
 from cutwater.train.session import Job, Result, State, Task, run_both_sides
 
 _TRIES = 3
 """How often a session is tried before a worker's death is blamed on the session."""
 
 
-@contextmanager
-def blamed_on(task: Task | None) -> Iterator[None]:
+def blamed_on(task: Task | None) -> AbstractContextManager[None]:
     """Within, whatever a user's model, loss or data raises becomes one sentence that says where it was."""
-    try:
-        yield
-    except CutwaterError:
-        raise
-    except Exception as error:
-        where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
-        raise EngineError(f"{where}: {told(error)}") from error
+    where = "the test set" if task is None else f"client {task.client!r}, round {task.round}"
+    return blamed(EngineError, lambda said: f"{where}: {said}")
 
 
 class SharedState:
     """The tensors of a state dict in memory that forked processes share."""
 
     def __init__(self, like: State) -> None:
-        offsets, size = {}, 0
-        for name, tensor in like.items():
-            offsets[name] = size
-            size += -(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT
+        sizes = [-(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT for tensor in like.values()]
+        *offsets, size = accumulate(sizes, initial=0)
         # Anonymous shared memory has no file, so it needs no room in /dev/shm and leaves nothing behind.
         self._memory = mmap.mmap(-1, max(size, 1))
         self.tensors: dict[str, Tensor] = {
-            name: self._view(tensor, offsets[name]) for name, tensor in like.items()
+            name: self._view(tensor, offset)
+            for (name, tensor), offset in zip(like.items(), offsets, strict=True)
         }
 
     def _view(self, like: Tensor, offset: int) -> Tensor:
@@ -206,24 +200,17 @@ class Workers:
 
     def _done(self, worker: _Worker, waiting: deque[tuple[int, dict[str, Any]]]) -> tuple[_Order, Any] | None:
         """What a worker has done, which then has something to do again; None if it died over it."""
-        answer = self._answer(worker)
-        if answer is None:
-            self._replace(worker)
-            return None
-        order, worker.tries = worker.orders.popleft(), 0
-        if not worker.orders:
-            self._hand_out(worker, waiting)
-        return order, answer
-
-    def _answer(self, worker: _Worker) -> Any:
-        """What a worker says, or None if it died."""
         try:
             answer = json.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
+            self._replace(worker)
             return None
         if "error" in answer:
             raise _revive(answer["error"], answer["message"], answer["trace"])
-        return answer["done"]
+        order, worker.tries = worker.orders.popleft(), 0
+        if not worker.orders:
+            self._hand_out(worker, waiting)
+        return order, answer["done"]
 
     def _replace(self, worker: _Worker) -> None:
         worker.tries += 1
@@ -266,7 +253,7 @@ def _carry_out(pool: Workers, buffers: Sequence[SharedState], message: dict[str,
     if "evaluate" in message:
         part, parts = message["evaluate"]
         with blamed_on(None):
-            scores = evaluate_sets(pool.job, state, pool.test, pool.units[part::parts])
+            scores = evaluate(pool.job, state, pool.test, pool.units[part::parts])
         return [asdict(score) for score in scores]
     task = Task(**message["train"])
     with blamed_on(task):

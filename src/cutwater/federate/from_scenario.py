@@ -38,9 +38,8 @@ def _study_of(
     from cutwater.federate.conditions import check_trace
     from cutwater.federate.study import Study
     from cutwater.model import zoo
-    from cutwater.train.evaluation import find_evaluate
     from cutwater.train.lookup import check_loss_name, find_device, find_optimizer
-    from cutwater.train.metrics import find_metrics
+    from cutwater.train.metrics import find_evaluate, find_metrics
 
     if scenario.model is None:
         raise ScenarioError(

@@ -22,8 +22,7 @@ from cutwater.federate.aggregators import Collection
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.scenario.judging import JudgeSettings
-from cutwater.train.distance import Distance, TensorMeans
-from cutwater.train.expected import BadUpdate, Expected
+from cutwater.train.expected import BadUpdate, Distance, Expected, TensorMeans
 from cutwater.train.session import State
 from cutwater.train.spool import Spool
 
@@ -74,7 +73,7 @@ class Judged:
         self._settings, self._collection, self._weights = settings, collection, weights
         self._part_sizes, self._model = part_sizes, model
         self._expected = Expected(weights, model.never_learning)
-        self._spool = Spool(self._expected, weights)
+        self._spool = Spool(self._expected)
         self._findings: dict[str, list[Finding]] = {}
         """Of every update that may count."""
         self._aside: dict[str, tuple[int, Update]] = {}

@@ -41,7 +41,6 @@ from cutwater.profile.optimizers import optimizer_kind
 from cutwater.profile.values import Profile
 from cutwater.scenario.judging import JudgeSettings
 from cutwater.scenario.settings import ConditionSettings, DataSettings, TrainSettings
-from cutwater.train.evaluation import Evaluate, find_evaluate, own_scores
 from cutwater.train.lookup import (
     check_goal,
     check_loss_is_fixed,
@@ -53,7 +52,7 @@ from cutwater.train.lookup import (
     two_samples,
 )
 from cutwater.train.manner import Clip, Manner
-from cutwater.train.metrics import Metric, find_metrics, placed
+from cutwater.train.metrics import Evaluate, Metric, find_evaluate, find_metrics, own_scores, placed
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import Loss
 

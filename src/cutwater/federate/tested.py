@@ -9,7 +9,7 @@ from cutwater.data.test_batches import TEST_SET
 from cutwater.federate.study import Study
 from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal
-from cutwater.train.evaluation import check_told
+from cutwater.train.metrics import check_told
 from cutwater.train.scores import Score, Scored
 from cutwater.train.session import State
 

@@ -22,8 +22,7 @@ from cutwater.federate.aggregator_options import ByName, check_above_0, check_fr
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
-from cutwater.train.distance import Distance
-from cutwater.train.expected import BadUpdate, Expected
+from cutwater.train.expected import BadUpdate, Distance, Expected
 from cutwater.train.session import State
 from cutwater.train.spool import Spool
 
@@ -87,7 +86,7 @@ class _Held:
     def __init__(self, weights: State, model: Traffic) -> None:
         self.weights, self.model = weights, model
         self.expected = Expected(weights, model.never_learning)
-        self.spool = Spool(self.expected, weights)
+        self.spool = Spool(self.expected)
         self.held: dict[str, tuple[int, int]] = {}
         """Of each client the place of its update, and n_k."""
 

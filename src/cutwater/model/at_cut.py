@@ -1,8 +1,18 @@
-"""What crosses a cut: one value, or a tuple of several."""
+"""What crosses a cut: one value, or a tuple of several, and what happens to it.
 
+So it is at every boundary between two layers, and on the way into a slice.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, fx
+
+from cutwater.base.errors import ModelError
+
+Lengths = tuple[int | str | None, ...]
+"""The shape of an input: a size, a name for one that several dimensions share, or None where any will do."""
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -18,3 +28,64 @@ def one_or_all(tensors: tuple[Tensor, ...]) -> Any:
 def cut_loose(value: Tensor) -> Tensor:
     """The same memory without the graph behind it, with a gradient wanted where that would need one."""
     return value.detach().requires_grad_(value.requires_grad)
+
+
+def cross(value: Any) -> Any:
+    """A value as it arrives on the other side, and its gradient as it comes back: contiguous in memory.
+
+    torch's kernels add up in another order for another layout. As every boundary between layers gives both
+    ways the layout that a network would, the bits are the same wherever the model is cut.
+    """
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            return value
+        dense = value.contiguous()
+        if dense.requires_grad:
+            # A leaf (a parameter that is handed on) outlives the step, and would keep the hook.
+            dense = dense.view_as(dense) if dense.is_leaf else dense
+            dense.register_hook(_dense)  # type: ignore[no-untyped-call]
+        return dense
+    return tuple(cross(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.contiguous()
+
+
+def expect_shapes(names: Sequence[str], lengths: Sequence[Lengths], *inputs: Any) -> None:
+    """Refuse inputs of sizes that the layers are not known to be right for."""
+    seen: dict[str, int] = {}
+    for name, wanted, value in zip(names, lengths, inputs, strict=True):
+        shape = tuple(value.shape)
+        fits = len(shape) == len(wanted) and all(
+            length is None or size == (seen.setdefault(length, size) if isinstance(length, str) else length)
+            for length, size in zip(wanted, shape, strict=True)
+        )
+        if not fits:
+            told = "×".join("any" if length is None else str(length) for length in wanted)
+            same = ", ".join(f"{length} = {size}" for length, size in seen.items() if length in wanted)
+            raise ModelError(
+                f"the model was taken apart for {name} of shape {told}{f' ({same})' if same else ''}, but "
+                f"got {'×'.join(map(str, shape))}: take it apart with an example of the new size"
+            )
+
+
+def copy_tensors(value: Any) -> Any:
+    """The same value in memory of its own; gradients pass through."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    return tuple(copy_tensors(part) for part in value) if isinstance(value, tuple) else value
+
+
+def without_grad(node: fx.Node) -> Callable[..., Any]:
+    """What a node calls, as the model calls it inside ``torch.no_grad()``."""
+    target = node.target
+
+    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            if callable(target):
+                return target(first, *args, **kwargs)
+            called = first if node.op == "call_module" else getattr(first, target)
+            return called(*args, **kwargs)
+
+    return call

@@ -87,8 +87,8 @@ class Half(_Part):
         return self._programs[holder.training](holder, *inputs, **named)
 
 
-class _Several(_Part):
-    """Some parts of a model in one, each tensor once."""
+class Joined(_Part):
+    """Some parts of a model in one, each tensor once: w = w^C ⊎ w^S, where they are its halves."""
 
     def __init__(self, halves: Sequence[Half]) -> None:
         super().__init__(frozenset().union(*(half.still for half in halves)), halves[0].order)
@@ -104,8 +104,15 @@ class _Several(_Part):
                 _adopt(self, half, target)
         self._arrange()
 
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """All of them, one after the other."""
+        value = self._chain[0](self, *inputs, **named)
+        for run in self._chain[1:]:
+            value = run(self, value)
+        return value
 
-class Ends(_Several):
+
+class Ends(Joined):
     """Head and tail of a model, whose middle is elsewhere: called, it is the head."""
 
     def __init__(self, head: Half, tail: Half) -> None:
@@ -123,17 +130,6 @@ class Ends(_Several):
     def tail(self, value: Any) -> Any:
         """The layers after the second cut, from what crosses it."""
         return self._chain[1](self, value)
-
-
-class Joined(_Several):
-    """Both halves put together again: w = w^C ⊎ w^S."""
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The whole model."""
-        value = self._chain[0](self, *inputs, **named)
-        for run in self._chain[1:]:
-            value = run(self, value)
-        return value
 
 
 def join(client: nn.Module, server: nn.Module) -> nn.Module:

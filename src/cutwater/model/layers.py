@@ -1,17 +1,17 @@
 """A model as ordered layers, w = w(1) ⊎ … ⊎ w(L), and where it can be cut (paper, Sec. III-B)."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import ModelError
 from cutwater.base.kinds import Whole
-from cutwater.model.graph.program import Program, chain, tensors_of
+from cutwater.model.graph.program import Program, tensors_of
 from cutwater.model.halves import Ends, Half
 from cutwater.model.modes import in_mode
 
@@ -177,11 +177,9 @@ class Layered:
     @cached_property
     def places(self) -> Mapping[str, int]:
         """The place of every parameter, by all of its names, among those of layers 1 to L."""
-        first = [name for names in self.parameters_of_layer.values() for name in names]
-        places = {name: place for place, name in enumerate(first)}
-        first_names = _first_names(self.module)
-        named = self.module.named_parameters(remove_duplicate=False)
-        return {name: places[first_names.get(id(tensor), name)] for name, tensor in named}
+        own = [name for names in self.parameters_of_layer.values() for name in names]
+        places = {name: place for place, name in enumerate(own)}
+        return {name: places[first] for name, first in self._first_of.items()}
 
     def names_at_ends(self, first: int, last: int) -> frozenset[str]:
         """All names of the parameters that one of so many first layers uses, or one of so many last."""
@@ -191,15 +189,28 @@ class Layered:
     @cached_property
     def _ends_of_use(self) -> Mapping[str, tuple[int, int]]:
         """For each parameter, by all of its names, the first and the last layer that uses it."""
+        uses = {name: self._uses.get(first, {1}) for name, first in self._first_of.items()}
+        return {name: (min(layers), max(layers)) for name, layers in uses.items()}
+
+    @cached_property
+    def _first_of(self) -> Mapping[str, str]:
+        """The first name of each parameter, by all of its names."""
         first_names = _first_names(self.module)
         named = self.module.named_parameters(remove_duplicate=False)
-        uses = {name: self._uses.get(first_names.get(id(tensor), name), {1}) for name, tensor in named}
-        return {name: (min(layers), max(layers)) for name, layers in uses.items()}
+        return {name: first_names[id(tensor)] for name, tensor in named}
 
     @cached_property
     def _uses(self) -> Mapping[str, set[int]]:
         """For each tensor (under the first of its names) the layers that use it."""
-        firm, loose = self._gather(constants=False), self._gather(constants=True)
+        firm, loose = dict[str, set[int]](), dict[str, set[int]]()
+        first_names = _first_names(self.module)
+        for program in self._programs:
+            for target, layer in program.targets(0, len(self)):
+                for name, tensor in tensors_of(self.module, target):
+                    key = first_names.get(id(tensor), name)
+                    if key in self._kept:
+                        uses = loose if target in self._constants else firm
+                        uses.setdefault(key, set()).add(layer)
         # A constant that no optimizer updates may live on both sides; the first layer to use it keeps it.
         return {**{name: {min(layers)} for name, layers in loose.items()}, **firm}
 
@@ -232,18 +243,6 @@ class Layered:
             for target in program.constants
             if not any(isinstance(one, nn.Parameter) for _, one in tensors_of(self.module, target))
         )
-
-    def _gather(self, *, constants: bool) -> dict[str, set[int]]:
-        uses: dict[str, set[int]] = {}
-        first_names = _first_names(self.module)
-        for program in self._programs:
-            for target, layer in program.targets(0, len(self)):
-                if (target in self._constants) is constants:
-                    for name, tensor in tensors_of(self.module, target):
-                        key = first_names.get(id(tensor), name)
-                        if key in self._kept:
-                            uses.setdefault(key, set()).add(layer)
-        return uses
 
     @cached_property
     def unsaved(self) -> Mapping[str, Tensor]:
@@ -311,22 +310,6 @@ class Layered:
         """Where the model registered a target, so that halves and joins list their state in its order."""
         owner = target if target in self._order else target.rpartition(".")[0]
         return self._order[owner], self._tensor_order.get(target, -1)
-
-
-def of_chain(
-    root: nn.Module,
-    steps: Sequence[str | Callable[[Any], Any]],
-    may_change: Callable[[str], bool] = lambda name: True,
-) -> Layered:
-    """The layers of submodules, by name, called one after the other; functions join the layer before.
-
-    ``may_change`` says which submodules may write into their input.
-    """
-    names = [step for step in steps if isinstance(step, str)]
-    if not names:
-        raise ModelError("a model needs at least one layer, but the list of layers is empty")
-    program = chain(steps, may_change)
-    return Layered(root, tuple(map(Layer, names)), program, program)
 
 
 def _state(root: nn.Module) -> list[tuple[str, Tensor]]:

@@ -11,7 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
@@ -57,15 +57,10 @@ class RandomStream:
 
     __slots__ = ("_before", "_begun", "_token")
     _entered: ClassVar[Any] = threading.RLock()
+    """Held by the thread that is in a stream."""
 
     def __init__(self, seed: int, step: int) -> None:
         self._begun = _begin(seed, step, "")
-
-    @classmethod
-    def nobody_else(cls) -> AbstractContextManager[Any]:
-        """Within, no other thread is in a stream; this one may enter one."""
-        entered: AbstractContextManager[Any] = cls._entered
-        return entered
 
     def __enter__(self) -> None:
         self._entered.acquire()
@@ -114,8 +109,8 @@ def drawn_from(*parts: object) -> Iterator[None]:
     thread that would enter a stream meanwhile waits, as layers draw from the same generators.
     """
     seed = derive_seed(*parts)
-    with RandomStream.nobody_else():
-        torchs, outside = torch.default_generator.get_state(), outside_generators()
+    with RandomStream._entered, outside_kept():
+        torchs = torch.default_generator.get_state()
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
@@ -123,7 +118,6 @@ def drawn_from(*parts: object) -> Iterator[None]:
             yield
         finally:
             torch.default_generator.set_state(torchs)
-            restore_outside(outside)
 
 
 def draws(read: Callable[[], object]) -> bool:
@@ -134,21 +128,21 @@ def draws(read: Callable[[], object]) -> bool:
         return generator_states() != before
 
 
-def outside_generators() -> tuple[Any, Any]:
-    """The generators of Python and NumPy, which no layer's stream controls, as they are now."""
-    return random.getstate(), np.random.get_state()
-
-
-def restore_outside(before: tuple[Any, Any]) -> None:
-    """Put these generators back to where they were."""
-    random.setstate(before[0])
-    np.random.set_state(before[1])
+@contextmanager
+def outside_kept() -> Iterator[None]:
+    """Afterwards the generators of Python and NumPy, which no stream of a layer controls, are as before."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def outside_states() -> tuple[Any, ...]:
     """A fingerprint of these generators."""
-    python, numpy = outside_generators()
-    return python, numpy[1].tobytes(), numpy[2]
+    numpy: Any = np.random.get_state()
+    return random.getstate(), numpy[1].tobytes(), numpy[2]
 
 
 def generator_states() -> tuple[Any, ...]:

@@ -18,9 +18,8 @@ from cutwater.stream.middle import MiddleClient
 from cutwater.stream.move import Move
 from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import MovingStages, Written
 from cutwater.train.movable import Crossing, why_fixed, why_not
-from cutwater.train.moving import MovingStages
 from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
 from cutwater.train.three_parts import Back, MiddleStages

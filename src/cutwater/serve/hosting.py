@@ -29,9 +29,8 @@ from cutwater.serve.shares import Delivery, Given, Lane, ShareScheduler
 from cutwater.serve.turns import Turns
 from cutwater.stream.messages import NORM
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
-from cutwater.train.kept_side import Written, read_side, write_side
+from cutwater.train.kept_side import Written, give, go_on, read_side, write_side
 from cutwater.train.movable import Crossing
-from cutwater.train.moving import give, go_on
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import AtServer, Part, ServerSide, Tensors, Watch
 from cutwater.train.three_parts import Back, MiddleSide
@@ -369,15 +368,9 @@ class Hosting:
         task = training.task
         half = copy.deepcopy(self._job.split(task.cut, task.second_cut).server)
         half.load_state_dict({name: training.state[name] for name in half.state_dict()}, strict=True)
-        optimizer, watch = self._job.optimizer(task.lr), _watch(training.stages)
-        manner = self._job.manner(task)
-        if task.second_cut:
-            training.side = MiddleSide(half, optimizer, task.seed, watch, manner)
-            return training.side
-        side = ServerSide(half, optimizer, task.seed, self._job.loss, watch, manner)
-        training.side = side
+        side = training.side = self._job.server_side(task, half, _watch(training.stages))
         # Where gradients are clipped by their norm, all of them are needed for the answer.
-        if self._holders is not None and manner.clip is None:
+        if self._holders is not None and isinstance(side, ServerSide) and side.manner.clip is None:
             training.first = AnswerFirst(side, self._holders)
         return side
 

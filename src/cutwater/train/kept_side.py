@@ -4,16 +4,22 @@ That is: weights that learn, all buffers (those that no state dict holds, too), 
 client's norm, the optimizer's state and what it keeps in its groups, and the step of the learning rate's
 schedule. Random streams need nothing: they follow from the seed and a part's number. What a module keeps in
 plain attributes is not seen.
+
+The same crosses, layer by layer, where a session's cut moves between two mini-batches and layers change sides
+with all that is kept of them. Streams belong to seed, part and layer, and the sum of clipping by the norm
+runs over layers wherever they are. So the bits of a session do not depend on where it is cut, nor on when
+that changes.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from cutwater.base.errors import RunError
 from cutwater.model.layers import fill_buffer
-from cutwater.train.step import AtServer, Side
+from cutwater.train.step import AtServer, ServerStages, Side
 
 _HALF, _GRADIENT, _OPTIMIZER = "half/", "gradient/", "optimizer/"
 _BETWEEN = "\x1f"
@@ -29,6 +35,17 @@ class Written(NamedTuple):
     """The rest, as JSON."""
 
 
+@runtime_checkable
+class MovingStages(ServerStages, Protocol):
+    """A server that may have the cut moved between two mini-batches."""
+
+    def due(self) -> int:
+        """The cut that the session is to have from the next mini-batch on; 0 if it stays where it is."""
+
+    def move(self, cut: int, given: Written | None) -> Written | None:
+        """Give the server the layers that are its own from now on, or take those that are the client's."""
+
+
 def write_side(side: Side) -> Written | None:
     """A side, with its own tensors by name; None if its optimizer keeps more than can be written."""
     learning = {name: one for name, one in side.half.named_parameters() if one.requires_grad}
@@ -37,7 +54,8 @@ def write_side(side: Side) -> Written | None:
     kept = _write_optimizer(side, {one: name for name, one in learning.items()}, tensors)
     if kept is None:
         return None
-    plain = {"optimizer": kept, "step": side.step_of_rates, "least": _least(side)}
+    least = side.least if isinstance(side, AtServer) else None
+    plain = {"optimizer": kept, "step": side.step_of_rates, "least": least}
     return Written({name: one.detach() for name, one in tensors.items()}, plain)
 
 
@@ -71,10 +89,6 @@ def state_name(name: str, key: str) -> str:
 def owner_of(name: str) -> str:
     """The parameter or buffer that a tensor belongs to which was written under this name."""
     return name.partition("/")[2].partition(_BETWEEN)[0]
-
-
-def _least(side: Side) -> float | None:
-    return side.least if isinstance(side, AtServer) else None
 
 
 def _write_optimizer(
@@ -135,3 +149,50 @@ def _like(value: Tensor, parameter: Tensor) -> Tensor:
     if value.shape != parameter.shape:
         return value.to(parameter.device, copy=True)
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def named_tensors(half: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, by name."""
+    return {**dict(half.named_parameters()), **dict(half.named_buffers())}
+
+
+def give(side: Side, names: Collection[str]) -> Written:
+    """What a side knows of the layers with these tensors, for the other side; the tensors are its own."""
+    return _of(_written(side), names)
+
+
+def go_on(new: Side, old: Side, came: Written | None) -> None:
+    """Have a side, just made for another cut, where the one before it was; ``came`` are layers it gained."""
+    known = _written(old) if came is None else _both(_written(old), came)
+    read_side(new, *_of(known, named_tensors(new.half)))
+
+
+def _written(side: Side) -> Written:
+    written = write_side(side)
+    if written is None:
+        raise RunError("the optimizer keeps more than tensors and numbers, so that its layers can't move")
+    return written
+
+
+def _of(written: Written, names: Collection[str]) -> Written:
+    """The same of some layers only, by the names of their tensors."""
+    kept = written.plain["optimizer"]
+    state = {name: one for name, one in kept["state"].items() if name in names}
+    elsewhere = [name for name in kept["elsewhere"] if owner_of(name) in names]
+    tensors = {name: one for name, one in written.tensors.items() if owner_of(name) in names}
+    return Written(tensors, {**written.plain, "optimizer": {**kept, "state": state, "elsewhere": elsewhere}})
+
+
+def _both(mine: Written, came: Written) -> Written:
+    """What two sides keep; one that had nothing to train knows neither its optimizer's groups nor a step."""
+    one, other = mine.plain["optimizer"], came.plain["optimizer"]
+    plain = {
+        "optimizer": {
+            "state": {**one["state"], **other["state"]},
+            "groups": one["groups"] or other["groups"],
+            "elsewhere": [*one["elsewhere"], *other["elsewhere"]],
+        },
+        "step": mine.plain["step"] if one["groups"] else came.plain["step"],
+        "least": mine.plain["least"],
+    }
+    return Written({**mine.tensors, **came.tensors}, plain)

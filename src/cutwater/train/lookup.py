@@ -3,25 +3,24 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings
 
 import numpy as np
 import torch
 from torch import nn
 
-from cutwater.base.errors import CutwaterError, RunError, suggest
+from cutwater.base.errors import RunError, suggest
 from cutwater.base.schema import called
 from cutwater.base.speech import by_file
-from cutwater.base.usercode import find, told
+from cutwater.base.usercode import blamed, find
 from cutwater.data.samples import Batch, Data
 from cutwater.model.layers import Layered
 from cutwater.model.modes import in_mode
 from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN
 from cutwater.scenario.settings import TrainSettings
-from cutwater.train.evaluation import check_told
-from cutwater.train.metrics import Measuring, Metric
-from cutwater.train.own_loss import MODELS_OWN, has_logits, has_own_loss, own_loss
+from cutwater.train.metrics import Measuring, Metric, check_told
+from cutwater.train.own_loss import MODELS_OWN, has_logits, own_loss, stating_loss
 from cutwater.train.scores import score
 from cutwater.train.step import Loss, MakeOptimizer, optimizer_factory
 
@@ -79,17 +78,15 @@ def _try_step(at: Callable[[float], MakeOptimizer], train: TrainSettings, argume
     parameters = [nn.Parameter(torch.ones(shape, device=train.device)) for shape in ((2, 2), (2,))]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    try:
-        with catch_warnings():
-            simplefilter("ignore")
-            at(train.lr)(parameters).step()
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever an optimizer does with options that are not meant for it
-        raise RunError(
+
+    def sentence(said: str) -> str:
+        return (
             f"optimizer {train.optimizer!r} can't take a step on a matrix and a vector with "
-            f"{arguments} ({told(error)}); change them or optimizer {_there()}"
-        ) from error
+            f"{arguments} ({said}); change them or optimizer {_there()}"
+        )
+
+    with blamed(RunError, sentence), catch_warnings(action="ignore"):
+        at(train.lr)(parameters).step()
 
 
 def check_loss_name(name: str) -> None:
@@ -102,7 +99,7 @@ def find_loss(name: str | None, model: Layered, data: Data, device: torch.device
     """A loss by name, or the one that nobody has to name: the model's own, else cross entropy."""
     if name is not None and name != MODELS_OWN:
         return named_loss(name)
-    if name is None and not has_own_loss(model.module):
+    if name is None and stating_loss(model.module) is None:
         return named_loss("cross_entropy")
     batch = two_samples(data, device)
     found = own_loss(model.module, data.called(batch.inputs), batch.labels)
@@ -157,20 +154,23 @@ def try_loss(
     whole, _ = model.split(len(model))
     output = None
     inputs, labels = two_samples(data, device)
-    try:
-        with in_mode(whole, False), torch.random.fork_rng(devices=[]), catch_warnings():
-            simplefilter("ignore")
-            output = whole(*inputs)
-            if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
-                data.check_fits(data.input, output.shape[1])
-            value = loss(output, labels)
-    except CutwaterError:
-        raise
-    except Exception as error:  # whatever a user's model and loss make of it
-        raise RunError(
+
+    def sentence(said: str) -> str:
+        return (
             f"the loss can't be computed from the model's output and the labels of {data.name!r} "
-            f"({told(error)}); {_hint(loss, output)}"
-        ) from error
+            f"({said}); {_hint(loss, output)}"
+        )
+
+    with (
+        blamed(RunError, sentence),
+        in_mode(whole, False),
+        torch.random.fork_rng(devices=[]),
+        catch_warnings(action="ignore"),
+    ):
+        output = whole(*inputs)
+        if loss is nn.functional.cross_entropy and isinstance(output, torch.Tensor) and output.dim() == 2:
+            data.check_fits(data.input, output.shape[1])
+        value = loss(output, labels)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         what = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
         raise RunError(f"the loss of a mini-batch is {what}, but must be one number: use its mean")
@@ -181,7 +181,9 @@ def try_loss(
         )
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         if data.test is not None:
-            try_metrics(metrics, output, labels)
+            measuring = Measuring(metrics)
+            measuring.batch(output, labels)
+            measuring.end()
         return score(loss, output, labels).answers > 0
 
 
@@ -201,19 +203,12 @@ def _hint(loss: Loss, output: Any) -> str:
     )
 
 
-def try_metrics(metrics: Sequence[Metric], output: Any, labels: torch.Tensor) -> None:
-    """Try each metric once."""
-    measuring = Measuring(metrics)
-    measuring.batch(output, labels)
-    measuring.end()
-
-
 def check_goal(
     train: TrainSettings, metrics: Sequence[Metric], data: Data, classes: bool, *, own: bool = False
 ) -> None:
     """Refuse metrics that there will be none of: what is asked for by name, and what models are kept by.
 
-    What an evaluation of one's own tells besides is known when it is tried (:mod:`.evaluation`).
+    What an evaluation of one's own tells besides is known when it is tried (:func:`.check_told`).
     """
     goal = train.goal
     if "accuracy" in train.metrics and not classes:

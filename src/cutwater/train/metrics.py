@@ -1,24 +1,36 @@
-"""Metrics beside the loss: what is said of the model on samples that it was not trained on.
+"""Numbers beside the loss: what is said of the model on samples that it was not trained on.
 
 A metric is a function of a mini-batch's outputs and labels, of which the mean by samples counts, or an object
 with ``update(outputs, labels)``, ``compute()`` and ``reset()``, as torchmetrics has them, which sees all
 mini-batches of a set in their order.
+
+An evaluation of the user's own is a function of the model that returns numbers by name. It gets a copy of the
+model with the global weights, in eval mode and without gradients, so that whatever it does with it changes no
+training; what it draws follows from the run alone.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cutwater.base.errors import RunError, suggest
 from cutwater.base.usercode import find, told
+from cutwater.model.layers import Layered
+from cutwater.model.precision import one_thread
+from cutwater.model.randomness import drawn_from
 from cutwater.scenario.goal import TAKEN, is_name
+from cutwater.scenario.settings import TrainSettings
 
 Addend = tuple[float, float]
 """What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
-_METHODS = ("update", "compute", "reset")
+Evaluate = Callable[[Any], Mapping[str, Any]]
+"""Of the model, numbers by name."""
+_WHAT = "it takes the model and returns numbers by name, such as {'f1': 0.9}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +46,8 @@ class Metric:
     @property
     def keeps_state(self) -> bool:
         """Whether it has to see all mini-batches of a set itself, one after the other."""
-        return _keeps_state(self.measure)
+        methods = (getattr(self.measure, name, None) for name in ("update", "compute", "reset"))
+        return not isinstance(self.measure, type) and all(map(callable, methods))
 
     def of(self, parts: Iterable[Addend]) -> float | None:
         """The metric of a set from what its mini-batches add; None where it is no finite number."""
@@ -90,31 +103,69 @@ def _named(name: str) -> Metric:
         hint = suggest(name, ("accuracy", *_BUILT_IN))
         raise RunError(f"no metric is called {name!r}: {hint}; your own is package.module:function")
     measure: Any = find(name, "metric", RunError)
-    short = name.rpartition(":")[2].rpartition(".")[2]
-    return _given(short, _made(name, measure) if isinstance(measure, type) else measure)
-
-
-def _made(name: str, cls: type) -> Any:
     try:
-        return cls()
+        made = measure() if isinstance(measure, type) else measure
     except Exception as error:  # whatever a user's class does when it is made
         raise RunError(
             f"metric {name!r} can't be made ({told(error)}): it is made without arguments: name a class that "
             "needs none, or a function of outputs and labels"
         ) from error
+    return _given(name.rpartition(":")[2].rpartition(".")[2], made)
 
 
 def _given(name: object, measure: Any) -> Metric:
-    called = check_name(name, "a metric is called", "must have")
-    if not (callable(measure) or _keeps_state(measure)):
+    called = _check_name(name, "a metric is called", "must have")
+    metric = Metric(called, measure)
+    if not (callable(measure) or metric.keeps_state):
         raise RunError(
             f"metric {name!r} is {measure!r}, but must be a function of outputs and labels, or an object "
             "with update, compute and reset"
         )
-    return Metric(called, measure)
+    return metric
 
 
-def check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN) -> str:
+def find_evaluate(train: TrainSettings, own: Any = None) -> Evaluate | None:
+    """The one that is given, or that settings name."""
+    if own is None:
+        return None if train.evaluate is None else find(train.evaluate, "evaluate", RunError)
+    if not callable(own):
+        hint = "; a name goes into TrainSettings(evaluate=...)" if isinstance(own, str) else ""
+        raise RunError(f"evaluate is {own!r}, but must be a function: {_WHAT}{hint}")
+    found: Evaluate = own
+    return found
+
+
+def own_scores(
+    evaluate: Evaluate, model: Layered, weights: Mapping[str, Tensor], others: Sequence[str] = ()
+) -> dict[str, float]:
+    """What it says of these weights, as far as it is finite; ``others`` are names that metrics have."""
+    model.restart()
+    try:
+        copied = copy.deepcopy(model.module)
+        copied.load_state_dict(weights, strict=True)
+        with one_thread(), torch.no_grad(), drawn_from(0, "evaluate"):
+            found = evaluate(copied.eval())
+            if not isinstance(found, Mapping):
+                raise TypeError(f"it returned {type(found).__name__}")
+            numbers = {name: _number(value, f"{name!r} is") for name, value in found.items()}
+    except Exception as error:  # whatever a user's function does
+        raise RunError(f"evaluate failed ({told(error)}): {_WHAT}") from error
+    for name in numbers:
+        _check_name(name, "evaluate returned", "a number has", (*TAKEN, *others))
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def check_told(train: TrainSettings, known: Sequence[str]) -> None:
+    """Refuse a goal that nothing is known of; what an evaluation tells is known once it has been tried."""
+    goal = train.goal
+    if goal is not None and goal.metric not in known:
+        raise RunError(
+            f"keep_best is {train.keep_best!r}, but this run has no metric {goal.metric!r}; "
+            f"{suggest(goal.metric, known)}; others are named by metrics, or returned by evaluate"
+        )
+
+
+def _check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN) -> str:
     """What a user calls a number, or one sentence."""
     if not isinstance(name, str) or not is_name(name) or name in taken:
         raise RunError(
@@ -122,10 +173,6 @@ def check_name(name: object, said: str, must: str, taken: Sequence[str] = TAKEN)
             f"{', '.join(taken)}: choose another"
         )
     return name
-
-
-def _keeps_state(measure: Any) -> bool:
-    return not isinstance(measure, type) and all(callable(getattr(measure, one, None)) for one in _METHODS)
 
 
 def placed(metrics: Sequence[Metric], device: str) -> tuple[Metric, ...]:
@@ -147,10 +194,10 @@ def _tried(metric: Metric, do: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _measured(measure: Callable[..., Any], *arguments: Any) -> float:
-    return number(measure(*arguments), "it gave")
+    return _number(measure(*arguments), "it gave")
 
 
-def number(value: Any, said: str) -> float:
+def _number(value: Any, said: str) -> float:
     """What a user's function gives as a number; a TypeError or a ValueError where it is none."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise TypeError(f"{said} a tensor of shape {list(value.shape)}")

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from cutwater.base.errors import RunError
 from cutwater.codec.registry import lossy_among
@@ -75,7 +74,7 @@ class Crossing:
                 kept = _trial(make, [one]) or {}
                 state |= {state_name(name, key): kind for key, kind in kept.items()}
         tensors = {**weights, **state}
-        data = sum(kind.shape.numel() * kind.dtype.itemsize for kind in tensors.values())
+        data = sum(kind.bytes for kind in tensors.values())
         names = sum(2 * len(name.encode()) + 2 * _A_NAME for name in tensors)
         most = data + names + _ROOM
         if most > _MOST:
@@ -128,23 +127,18 @@ def _trial(make: MakeOptimizer, like: list[Tensor]) -> dict[str, Kind] | None:
     """
     for device in ("meta", "cpu"):
         try:
-            made, last = _stepped(make, like, device)
+            some = [nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device)) for one in like]
+            made = make(some)
+            for one in some:
+                one.grad = torch.zeros_like(one)
+            made.step()
             break
         except Exception:  # whatever an optimizer does with weights that have no numbers
             continue
     else:
         return None
-    kept = made.state.get(last, {})
+    kept = made.state.get(some[-1], {})
     writable = all(isinstance(value, (Tensor, *PLAIN)) for value in kept.values())
     if len(made.param_groups) > 1 or not writable:
         return None
     return {k: Kind(value.shape, value.dtype) for k, value in kept.items() if isinstance(value, Tensor)}
-
-
-def _stepped(make: MakeOptimizer, like: list[Tensor], device: str) -> tuple[Optimizer, nn.Parameter]:
-    some = [nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device)) for one in like]
-    made = make(some)
-    for one in some:
-        one.grad = torch.zeros_like(one)
-    made.step()
-    return made, some[-1]

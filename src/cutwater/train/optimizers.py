@@ -15,12 +15,25 @@ from cutwater.base.usercode import find
 
 def find_optimizer(named: str | Callable[..., Any]) -> Callable[..., Any]:
     """What makes an optimizer: a class of torch.optim or a user's by name, or what is given."""
+    if isinstance(named, str) and ":" in named:
+        own = find(named, "optimizer", RunError)
+        if not _is_optimizer(own):
+            raise RunError(f"optimizer {named!r} is {own!r}, but must be a class of torch.optim.Optimizer")
+        return own
+    make: Any = named
     if isinstance(named, str):
-        return _own_optimizer(named) if ":" in named else _torchs_optimizer(named)
-    reason = _NOT_SEPARABLE.get(getattr(named, "__name__", "").lower())
-    if reason and _is_optimizer(named):
+        known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
+        if named.lower() not in known:
+            raise RunError(
+                f"optimizer {named!r} is unknown: use one of {', '.join(sorted(known))}, or your own as "
+                "package.module:Class"
+            )
+        make = known[named.lower()]
+    reason = _NOT_SEPARABLE.get(getattr(make, "__name__", "").lower())
+    if reason and _is_optimizer(make):
         raise RunError(f"optimizer {named!r} can't be used: {reason}")
-    return named
+    found: Callable[..., Any] = make
+    return found
 
 
 def takes_rate(make: Callable[..., Any]) -> bool:
@@ -44,26 +57,6 @@ def at_own_rate(make: Callable[..., Any], factor: float, options: Mapping[str, A
         return optimizer
 
     return build
-
-
-def _torchs_optimizer(name: str) -> Callable[..., Optimizer]:
-    known = {key.lower(): value for key, value in vars(torch.optim).items() if _is_optimizer(value)}
-    if name.lower() in _NOT_SEPARABLE:
-        raise RunError(f"optimizer {name!r} can't be used: {_NOT_SEPARABLE[name.lower()]}")
-    if name.lower() not in known:
-        raise RunError(
-            f"optimizer {name!r} is unknown: use one of {', '.join(sorted(known))}, or your own as "
-            "package.module:Class"
-        )
-    make: Callable[..., Optimizer] = known[name.lower()]
-    return make
-
-
-def _own_optimizer(name: str) -> Callable[..., Optimizer]:
-    found = find(name, "optimizer", RunError)
-    if not _is_optimizer(found):
-        raise RunError(f"optimizer {name!r} is {found!r}, but must be a class of torch.optim.Optimizer")
-    return found
 
 
 _NOT_SEPARABLE = {

@@ -49,11 +49,6 @@ class OwnLoss:
         return self.function(**{name: offered[name] for name in self._taken if name in offered})
 
 
-def has_own_loss(model: nn.Module) -> bool:
-    """Whether a model says what its loss is."""
-    return _stated(model) is not None
-
-
 def has_logits(model: Layered, inputs: Sequence[Tensor]) -> bool:
     """Whether a model's output is one with logits."""
     whole, _ = model.split(len(model))
@@ -66,7 +61,7 @@ def has_logits(model: Layered, inputs: Sequence[Tensor]) -> bool:
 
 def own_loss(model: nn.Module, inputs: Any, labels: Tensor) -> OwnLoss | None:
     """The loss of a model, if it is what the model itself computes from these inputs and labels."""
-    stated = _stated(model)
+    stated = stating_loss(model)
     if stated is None:
         return None
     problem = getattr(stated.config, "problem_type", None)
@@ -85,8 +80,8 @@ def own_loss(model: nn.Module, inputs: Any, labels: Tensor) -> OwnLoss | None:
             stated.config.problem_type = problem
 
 
-def _stated(model: nn.Module) -> Any:
-    """The module that says what the loss is: the model, or the one that peft is around."""
+def stating_loss(model: nn.Module) -> Any:
+    """The module that says what the loss is, the model or the one that peft is around; None if none does."""
     base = getattr(model, "get_base_model", None)
     inner: Any = base() if callable(base) else model
     return inner if hasattr(inner, "config") and callable(getattr(inner, "loss_function", None)) else None

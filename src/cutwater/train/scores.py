@@ -64,15 +64,14 @@ class Scored:
         return by_name(self.accuracy, self.loss, self.metrics)
 
 
-def evaluate(job: Job, state: State, batches: Sequence[Batch]) -> list[Score]:
-    """Score the whole model in eval mode, mini-batch by mini-batch, set by set."""
-    return evaluate_sets(job, state, batches, sets_of(batches))
-
-
-def evaluate_sets(
-    job: Job, state: State, batches: Sequence[Batch], sets: Iterable[Sequence[int]]
+def evaluate(
+    job: Job, state: State, batches: Sequence[Batch], sets: Iterable[Sequence[int]] | None = None
 ) -> list[Score]:
-    """Score the mini-batches at these places; those of a set are seen by one object of a metric."""
+    """Score the whole model in eval mode, mini-batch by mini-batch, set by set.
+
+    The sets are those of the batches, unless the places of others are told; the mini-batches of a set are
+    seen by one object of a metric.
+    """
     job.model.module.load_state_dict(state, strict=True)
     job.model.restart()
     model, _ = job.split(len(job.model))
@@ -80,7 +79,8 @@ def evaluate_sets(
     # What a metric's object holds afterwards is its author's to use, which tensors of inference mode are not.
     kept = any(metric.keeps_state for metric in job.metrics)
     with torch.no_grad() if kept else torch.inference_mode():
-        return [one for places in sets for one in _one_set(job, model, batches, places)]
+        chosen = sets_of(batches) if sets is None else sets
+        return [one for places in chosen for one in _one_set(job, model, batches, places)]
 
 
 def units_of_work(job: Job, batches: Sequence[Batch]) -> list[list[int]]:
@@ -139,15 +139,10 @@ def _classes_dim(loss: Loss, logits: Tensor, labels: Tensor) -> int | None:
     if len(shape) != labels.dim() + 1 or labels.dim() == 0:
         return None
     # One number for each label has no largest: a lone logit says yes or no by its sign.
-    fitting = [dim for dim in (1, -1) if shape[dim] > 1 and _without(shape, dim) == labels.shape]
+    without = {1: shape[:1] + shape[2:], -1: shape[:-1]}
+    fitting = [dim for dim, rest in without.items() if shape[dim] > 1 and rest == labels.shape]
     inner = loss.func if isinstance(loss, partial) else loss
     torchs = inner is nn.functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
     if len(fitting) == 2 and not torchs:
         return -1
     return fitting[0] if fitting else None
-
-
-def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
-    sizes = list(shape)
-    del sizes[dim]
-    return tuple(sizes)

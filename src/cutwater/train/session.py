@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutwater.base.errors import CodecError, RunError
 from cutwater.data.samples import Batch
@@ -15,9 +15,9 @@ from cutwater.model.halves import Ends
 from cutwater.model.layers import Layered, Split
 from cutwater.model.traffic import Traffic, traffic
 from cutwater.plan.session import part_sizes
+from cutwater.train.kept_side import MovingStages, give, go_on, named_tensors
 from cutwater.train.manner import AS_IT_IS, Manner
 from cutwater.train.metrics import Metric
-from cutwater.train.moving import MovingStages, between, give, go_on
 from cutwater.train.step import (
     ClientSide,
     Loss,
@@ -117,10 +117,17 @@ class Job:
         rest = (self.optimizer(task.lr), task.seed, watch, self.manner(task))
         return EndsSide(client, *rest) if isinstance(client, Ends) else ClientSide(client, *rest)
 
+    def server_side(self, task: Task, half: nn.Module, watch: Watch = no_watch) -> ServerSide | MiddleSide:
+        """The server's side of a session, with this half and an optimizer of its own."""
+        optimizer, manner = self.optimizer(task.lr), self.manner(task)
+        if task.second_cut:
+            return MiddleSide(half, optimizer, task.seed, watch, manner)
+        return ServerSide(half, optimizer, task.seed, self.loss, watch, manner)
+
     def between(self, cut: int, to: int) -> Mapping[str, Tensor]:
         """Weights and buffers, by name, of the layers that change sides when a cut moves."""
-        less, more = sorted((cut, to))
-        return between(self.split(less).client, self.split(more).client)
+        less, more = (named_tensors(self.split(one).client) for one in sorted((cut, to)))
+        return {name: one for name, one in more.items() if name not in less}
 
     def traffic(self, cut: int, second_cut: int = 0) -> Traffic:
         """What of w^C crosses the client's link at a cut, or pair of cuts."""
@@ -136,9 +143,7 @@ class Job:
         return self.model.names_at_ends(task.holds, task.holds_last)
 
 
-@lru_cache(maxsize=128)
-def _split(model: Layered, cut: int, second_cut: int) -> Split:
-    return model.split(cut, second_cut)
+_split = lru_cache(maxsize=128)(Layered.split)
 
 
 @lru_cache(maxsize=128)
@@ -170,7 +175,7 @@ def run_session(
 
     The client's half has its weights already; afterwards it has the trained ones. ``server`` is None where
     the client holds the whole model; ``begin`` is told how many samples the next mini-batch has. A server
-    that has the cut moved is asked for that after every mini-batch (:mod:`cutwater.train.moving`).
+    that has the cut moved is asked for that after every mini-batch (:mod:`cutwater.train.kept_side`).
     """
     job.model.restart()
     client = job.client_side(task, watch)
@@ -207,14 +212,9 @@ def run_both_sides(job: Job, task: Task, weights: State) -> Result:
     job.model.module.load_state_dict(weights, strict=True)
     server: InProcess | MiddleInProcess | None = None
     if task.cut < len(job.model):
-        half, optimizer = job.split(task.cut, task.second_cut).server, job.optimizer(task.lr)
-        manner = job.manner(task)
-        if task.second_cut:
-            middle = MiddleSide(half, optimizer, task.seed, manner=manner)
-            server = MiddleInProcess(middle, *coders(task), task.rows_once)
-        else:
-            side = ServerSide(half, optimizer, task.seed, job.loss, manner=manner)
-            server = InProcess(side, *coders(task), task.rows_once)
+        side = job.server_side(task, job.split(task.cut, task.second_cut).server)
+        wire = (*coders(task), task.rows_once)
+        server = InProcess(side, *wire) if isinstance(side, ServerSide) else MiddleInProcess(side, *wire)
     steps = run_session(job, task, server, job.batches(task))
     down, up = job.model_bytes(task)
     return Result(

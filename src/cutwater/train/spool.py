@@ -9,6 +9,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import IO, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
-from cutwater.model.traffic import tensor_bytes
 from cutwater.train.exactsum import ROOM
 from cutwater.train.expected import Expected, raw_bytes
 from cutwater.train.session import State
@@ -29,19 +29,13 @@ _AT_A_TIME = 1 << 22
 class Spool:
     """Updates of one round, in the order in which they were put here."""
 
-    def __init__(self, expected: Expected, reference: State) -> None:
+    def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self._names = (*expected.floats, *expected.counters)
-        self._offsets: dict[str, int] = {}
-        self._size = 0
-        for name in self._names:
-            self._offsets[name] = self._size
-            self._size += tensor_bytes((reference[name],))
+        *offsets, self._size = accumulate((expected.kinds[name].bytes for name in self._names), initial=0)
+        self._offsets = dict(zip(self._names, offsets, strict=True))
         self._file: IO[bytes] | None = None
         self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def put(self, state: State) -> int:
         """Set an update aside; its place among them."""
@@ -61,9 +55,10 @@ class Spool:
 
     def get(self, place: int) -> State:
         """An update as it was put here."""
-        read = {name: self._tensor(name, place) for name in self._names}
         fixed = self._expected.fixed
-        return {name: fixed[name] if name in fixed else read[name] for name in self._expected.kinds}
+        return {
+            name: fixed[name] if name in fixed else self._tensor(name, place) for name in self._expected.kinds
+        }
 
     def columns(self, name: str) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """A tensor of all updates, some of its numbers at a time: where in it, and a row for each update.
@@ -71,10 +66,11 @@ class Spool:
         Numbers are float64, or int64 where they are whole.
         """
         total = self._expected.kinds[name].shape.numel()
+        wide = torch.float64 if name in self._expected.floats else torch.int64
         step = max(1, min(ROOM, _AT_A_TIME // max(1, self._count)))
         for start in range(0, total, step):
             stop = min(start + step, total)
-            rows = [self._numbers(name, place, start, stop) for place in range(self._count)]
+            rows = [self._read(name, place, start, stop).to(wide).numpy() for place in range(self._count)]
             yield slice(start, stop), np.stack(rows)
 
     def close(self) -> None:
@@ -92,10 +88,6 @@ class Spool:
     def _tensor(self, name: str, place: int) -> Tensor:
         kind = self._expected.kinds[name]
         return self._read(name, place, 0, kind.shape.numel()).view(kind.shape)
-
-    def _numbers(self, name: str, place: int, start: int, stop: int) -> npt.NDArray[Any]:
-        wide = torch.float64 if name in self._expected.floats else torch.int64
-        return self._read(name, place, start, stop).to(wide).numpy()
 
     def _read(self, name: str, place: int, start: int, stop: int) -> Tensor:
         dtype = self._expected.kinds[name].dtype

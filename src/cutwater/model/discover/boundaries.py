@@ -4,9 +4,12 @@ By default a cut lies between two blocks; of the places between the two, it is t
 crosses, or else the least. On request it may lie behind any operation. Several tensors may cross, masks and
 other values without gradient among them. The floating-point inputs that a later layer would learn from never
 do: the data stays on the device.
+
+What is between two cuts is a layer, called after what it ends with or after the part of the model that it is.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -16,58 +19,48 @@ from typing import Any
 
 from torch import fx
 
-from cutwater.model.discover.flow import Flow, positions
-from cutwater.model.graph.crossing import Lengths
-from cutwater.model.graph.ferried import can_be_rows
-from cutwater.model.graph.program import Program
+from cutwater.model.at_cut import Lengths
+from cutwater.model.discover.flow import Flow
+from cutwater.model.graph.program import SCOPE, Program
+from cutwater.model.graph.sizes import can_be_rows
+from cutwater.model.layers import Layer
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Places(Flow):
     """The places behind the operations of a graph, as candidates for a cut."""
-
-    flow: Flow
 
     @cached_property
     def program(self) -> Program:
-        """The graph with every operation a layer of its own."""
-        return self.flow.program()
+        """The graph as a program in which every operation is a layer: its position."""
+        sizes, changed_by = self.facts.sizes(), self.facts.changed_by
+        return Program(self.graph, self.positions, self.replicable, sizes, changed_by)
 
-    @cached_property
-    def operations(self) -> list[fx.Node]:
-        """Operations in order: the one at place p is the p-th."""
-        return [n for n in self.flow.graph.nodes if n.op not in ("placeholder", "output")]
-
-    @cached_property
-    def crossing(self) -> list[list[fx.Node]]:
-        """What crosses at each place, from 0 on."""
-        return [self.program.frontier(place) for place in range(len(self.operations) + 1)]
-
-    def activations(self, place: int) -> int:
+    def activations_at(self, place: int) -> int:
         """How many tensors with a gradient cross; in a part that has none, how many activations."""
-        crossing = [node for node in self.crossing[place] if node in self.flow.activations]
-        return sum(node in self.flow.facts.learning for node in crossing) or len(crossing)
+        crossing = [node for node in self.program.frontier(place) if node in self.activations]
+        return sum(node in self.facts.learning for node in crossing) or len(crossing)
 
     def bits(self, place: int) -> int:
         """How much crosses."""
-        return sum(self.flow.facts.bits(node) for node in self.crossing[place])
+        return sum(self.facts.bits(node) for node in self.program.frontier(place))
 
     def is_possible(self, place: int) -> bool:
         """Whether the model can be taken apart here at all."""
-        crossing = self.crossing[place]
+        crossing = self.program.frontier(place)
         return (
             place < self._last_tensor
-            and all(node in self.flow.facts.tensors and node.op != "get_attr" for node in crossing)
-            and any(node in self.flow.activations for node in crossing)
-            and not any(self.flow.data_until.get(node, 0) > place for node in crossing)
+            and all(node in self.facts.tensors and node.op != "get_attr" for node in crossing)
+            and any(node in self.activations for node in crossing)
+            and not any(self.data_until.get(node, 0) > place for node in crossing)
             and not self._is_torn(crossing, place)
-            and all(can_be_rows(self.flow.facts.numbers[n][0]) for n in self.untold(place))
+            and all(can_be_rows(self.facts.numbers[n][0]) for n in self.untold(place))
         )
 
     def fingerprint(self, place: int) -> Any:
         """Equal for two places where the same memory crosses and the same parameters are behind."""
-        facts = self.flow.facts
-        memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.crossing[place]}
+        facts = self.facts
+        memory = {(facts.storages[n], facts.tensors[n][0].numel()) for n in self.program.frontier(place)}
         return frozenset(memory), self._targets_until[place]
 
     @cached_property
@@ -76,44 +69,38 @@ class Places:
         seen: set[str] = set()
         counts = [0]
         for node in self.operations:
-            if node in self.flow.stateful:
+            if node in self.stateful:
                 seen.add(str(node.target))
             counts.append(len(seen))
         return counts
 
     def _is_torn(self, crossing: Sequence[fx.Node], place: int) -> bool:
         """Whether two values that cross share memory that is changed later: apart they would differ."""
-        facts = self.flow.facts
-        later = [n for n in crossing if n in facts.changed_by and self._at[facts.changed_by[n]] > place]
+        facts, at = self.facts, self.positions
+        later = [n for n in crossing if n in facts.changed_by and at[facts.changed_by[n]] > place]
         touched = {facts.storages[n] for n in later}
         return sum(facts.storages[n] in touched for n in crossing) > len(touched)
 
     def untold(self, place: int) -> list[fx.Node]:
         """Numbers that are needed behind a place and that nothing which crosses there tells."""
-        crossing = self.crossing[place]
-        return [n for n in self._numbers_needed(place) if not self.program.can_tell(n, place, crossing)]
-
-    def _numbers_needed(self, place: int) -> list[fx.Node]:
-        return [number for number, until in self._number_uses.items() if until > place]
+        crossing = self.program.frontier(place)
+        needed = [number for number, until in self._number_uses.items() if until > place]
+        return [number for number in needed if not self.program.can_tell(number, place, crossing)]
 
     @cached_property
     def _last_tensor(self) -> int:
         """The place of the last operation that makes a tensor: behind it, nothing is left to compute."""
-        return max(self._at[node] for node in self.flow.facts.tensors)
-
-    @cached_property
-    def _at(self) -> Mapping[fx.Node, int]:
-        return positions(self.flow.graph)
+        return max(self.positions[node] for node in self.facts.tensors)
 
     @cached_property
     def _number_uses(self) -> Mapping[fx.Node, int]:
         """The last place where each number is used for something other than another number."""
-        numbers, program = self.flow.facts.numbers, self.program
+        numbers, program = self.facts.numbers, self.program
         uses: dict[fx.Node, int] = {}
         for number in numbers:
             for user in number.users:
                 if user not in numbers:
-                    known = user in self.flow.replicable
+                    known = user in self.replicable
                     until = program.last_use(user) if known else program.layer(user)
                     uses[number] = max(uses.get(number, 0), until)
         return uses
@@ -121,11 +108,11 @@ class Places:
     def segments(self, cuts: Sequence[int]) -> list[list[fx.Node]]:
         """The operations between the cuts, without those that either side computes for itself."""
         bounds = pairwise([0, *cuts, len(self.operations)])
-        own = [n not in self.flow.replicable for n in self.operations]
+        own = [n not in self.replicable for n in self.operations]
         return [list(compress(self.operations[a:b], own[a:b])) for a, b in bounds]
 
 
-def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) -> list[tuple[int, int]]:
+def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) -> tuple[list[int], list[int]]:
     """The places of all cuts, in train and in eval mode; ``blocks`` are None for the finest granularity."""
     partner = _partners(train, evaluate)
     possible = [
@@ -137,27 +124,22 @@ def find_cuts(train: Places, evaluate: Places, blocks: frozenset[str] | None) ->
     ]
     if blocks is not None:
         possible = _best_between_blocks(train, blocks, possible)
-    return [(place, partner[place]) for place in _distinct(train, possible)]
+    # Of neighbours where the same crosses and the same is behind, the last.
+    found = sorted({train.fingerprint(place): place for place in possible}.values())
+    return found, [partner[place] for place in found]
 
 
 def _best_between_blocks(places: Places, blocks: frozenset[str], possible: Sequence[int]) -> list[int]:
-    calls = [index for index, node in enumerate(places.operations, start=1) if is_block(node, blocks)]
+    placed = enumerate(places.operations, start=1)
+    calls = [place for place, node in placed if node.op == "call_module" and node.target in blocks]
     chosen = []
     for low, high in pairwise(calls):
         between = [p for p in possible if low <= p < high]
         if between:
             # One activation rather than several; the least that crosses; and the latest of equals, so that
             # operations between blocks go with the block before them.
-            chosen.append(min(between, key=lambda p: (places.activations(p) > 1, places.bits(p), -p)))
+            chosen.append(min(between, key=lambda p: (places.activations_at(p) > 1, places.bits(p), -p)))
     return chosen
-
-
-def _distinct(places: Places, chosen: Sequence[int]) -> list[int]:
-    """Of neighbours where the same crosses and the same is behind, the last."""
-    kept: dict[Any, int] = {}
-    for place in chosen:
-        kept[places.fingerprint(place)] = place
-    return sorted(kept.values())
 
 
 def _partners(train: Places, evaluate: Places) -> Mapping[int, int]:
@@ -173,15 +155,54 @@ def _signature(operations: Sequence[fx.Node]) -> list[tuple[str, str]]:
     return [(node.op, str(getattr(node.target, "__name__", node.target))) for node in operations]
 
 
-def is_block(node: fx.Node, blocks: frozenset[str]) -> bool:
-    """Whether a node calls a block."""
-    return node.op == "call_module" and node.target in blocks
-
-
 def grouped(places: Places, cuts: Sequence[int], expected: tuple[Lengths, ...]) -> Program:
     """The program with layers between the cuts, for inputs of the expected shapes."""
     layer_of = {
-        node: 0 if place == 0 else 1 + bisect_left(cuts, place)
-        for node, place in positions(places.flow.graph).items()
+        node: 0 if place == 0 else 1 + bisect_left(cuts, place) for node, place in places.positions.items()
     }
     return replace(places.program, layer_of=layer_of, expected=expected)
+
+
+def name_layers(segments: Sequence[Sequence[fx.Node]], stateful: frozenset[fx.Node]) -> tuple[Layer, ...]:
+    """Name each run of operations after what it ends with, or after the part of the model that it is.
+
+    Modules with something to learn or to keep give the name, where there are any.
+    """
+    calls = [_calls(segment, stateful) for segment in segments]
+    totals = Counter(part for inside in calls for path in inside for part in _ancestors(path))
+    names = [_name(segment, inside, totals) for segment, inside in zip(segments, calls, strict=True)]
+    seen, layers = Counter[str](), list[Layer]()
+    for name in names:
+        seen[name] += 1
+        # Layers of the same name are told apart: relu, relu@2.
+        layers.append(Layer(name if seen[name] == 1 else f"{name}@{seen[name]}"))
+    return tuple(layers)
+
+
+def _calls(segment: Sequence[fx.Node], stateful: frozenset[fx.Node]) -> list[str]:
+    called = [node for node in segment if node.op == "call_module"]
+    return [str(node.target) for node in called if node in stateful] or [str(node.target) for node in called]
+
+
+def _name(segment: Sequence[fx.Node], calls: Sequence[str], totals: Counter[str]) -> str:
+    """The widest part of the model that this layer holds all of, and that it ends with."""
+    last = segment[-1]
+    if not calls:
+        return f"{last.meta.get(SCOPE, '')}:{_operation(last)}".removeprefix(":")
+    for part in _ancestors(calls[-1]):
+        inside = sum(part in _ancestors(call) for call in calls)
+        if inside > 1 and inside == totals[part]:
+            return part
+    return calls[-1]
+
+
+def _ancestors(path: str) -> tuple[str, ...]:
+    """The parts of a model that hold a module, the widest first: a, a.b for a.b.c."""
+    steps = path.split(".")
+    return tuple(".".join(steps[:count]) for count in range(1, len(steps)))
+
+
+def _operation(node: fx.Node) -> str:
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return name.split(".")[0].strip("_")

@@ -14,7 +14,6 @@ from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_looked_into, map_tensors
 from cutwater.model.graph.program import NO_GRAD
 from cutwater.model.graph.sizes import Sizes, computes, reads_metadata
-from cutwater.model.modes import in_mode
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout)
 
@@ -81,7 +80,7 @@ def _observed(
 ) -> Facts:
     facts = Facts(denied=denied)
     for example in examples:
-        with untouched(module), in_mode(module, training), torch.set_grad_enabled(not facts.tensors):
+        with untouched(module, training), torch.set_grad_enabled(not facts.tensors):
             _Observer(module, graph, facts).run(*(value.clone() for value in example.values))
     # What is not the same kind of value in every run is neither a tensor nor a number to rely on.
     for seen in (facts.tensors, facts.numbers, facts.groups):
@@ -106,7 +105,8 @@ class _Observer(fx.Interpreter):
         with torch.no_grad() if n.meta.get(NO_GRAD) else nullcontext():
             value = super().run_node(n)
         if n.op == "output":
-            self._finish()
+            used = self.fetched.items()
+            self.facts.drifting |= {node for node, one in used if one._version != self.versions[id(one)]}
             return value
         self._note(n, value)
         if self.first:
@@ -157,11 +157,6 @@ class _Observer(fx.Interpreter):
         for node, seen in self.facts.storages.items():
             if seen == storage:
                 self.facts.changed_by[node] = by
-
-    def _finish(self) -> None:
-        for node, tensor in self.fetched.items():
-            if tensor._version != self.versions[id(tensor)]:
-                self.facts.drifting.add(node)
 
 
 def remove_unused(graph: fx.Graph, facts: Facts) -> bool:

@@ -11,6 +11,7 @@ and one whose own functions get lost is refused when its trace is verified (``sa
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -20,13 +21,8 @@ Keep = Callable[[type[torch.autograd.Function], Any, Any], tuple[bool, Any]]
 """May stand in for a call of an autograd function: (whether it does, the result)."""
 
 
-class _Tracer(threading.local):
-    """Who wants to know of calls in this thread."""
-
-    keep: Keep | None = None
-
-
-_tracer = _Tracer()
+_keeper: ContextVar[Keep | None] = ContextVar("cutwater_keeper_of_calls", default=None)
+"""Who wants to know of calls in this thread."""
 _lock = threading.Lock()
 _open: list[Any] = []
 """torch's own ``apply``, once for each trace that is under way."""
@@ -56,11 +52,11 @@ def autograd_functions_kept(keep: Keep) -> Iterator[None]:
 
 @contextmanager
 def _asking(keep: Keep | None) -> Iterator[None]:
-    before, _tracer.keep = _tracer.keep, keep
+    token = _keeper.set(keep)
     try:
         yield
     finally:
-        _tracer.keep = before
+        _keeper.reset(token)
 
 
 @contextmanager
@@ -83,9 +79,10 @@ def _replaced() -> Iterator[None]:
 def _asking_first(original: Any) -> Any:
     def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
         run = original.__get__(None, cls)
-        if _tracer.keep is None:
+        keep = _keeper.get()
+        if keep is None:
             return run(*args, **kwargs)
-        kept, value = _tracer.keep(cls, args, kwargs)
+        kept, value = keep(cls, args, kwargs)
         if kept:
             return value
         with _asking(None):  # what it calls in turn is part of it

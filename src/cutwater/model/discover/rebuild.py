@@ -5,7 +5,7 @@ only hold for the traced example are left out, and devices are read from the inp
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -15,14 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from cutwater.model.discover.block_operators import PLAIN, BlockCall
 from cutwater.model.discover.example import Example
-from cutwater.model.graph.nested import (
-    all_leaves,
-    fill,
-    map_leaves,
-    tensors_in,
-    with_holes,
-    write,
-)
+from cutwater.model.graph.nested import Builder, all_leaves, map_leaves, tensors_in, write
 from cutwater.model.graph.program import NO_GRAD, SCOPE
 
 VARIES = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -33,14 +26,9 @@ LARGEST_CONSTANT = 4096
 """Elements of a constant tensor that may be written into a program as numbers."""
 
 
-def rebuild(
-    module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[BlockCall], output: Any
-) -> fx.Graph:
+class Rebuilding:
     """The graph of a model from its exported program, the calls of its blocks and its output."""
-    return _Rebuilding(module, exported, example, calls).graph(output)
 
-
-class _Rebuilding:
     def __init__(
         self, module: nn.Module, exported: ExportedProgram, example: Example, calls: Sequence[BlockCall]
     ) -> None:
@@ -50,6 +38,7 @@ class _Rebuilding:
         self.no_grad = False
 
     def graph(self, output: Any) -> fx.Graph:
+        """The graph that gives this output."""
         self._inputs()
         self._body(self.exported.graph_module)
         self.new.output(self._output(output))
@@ -151,6 +140,7 @@ class _Rebuilding:
         return write(self.new, map_leaves(replace, value))
 
     def _output(self, output: Any) -> Any:
+        """The output as the model gives it, whatever class it is of."""
         specs = self.exported.graph_signature.output_specs
         (node,) = (n for n in self.exported.graph.nodes if n.op == "output")
         made: list[Any] = []
@@ -159,12 +149,11 @@ class _Rebuilding:
                 made.append(self.copies[value] if isinstance(value, fx.Node) else value)
             else:
                 raise RuntimeError(f"the forward changes {spec.target} between blocks")
-        return self._nested(output, iter(made))
-
-    def _nested(self, value: Any, made: Iterator[Any]) -> Any:
-        """The output as the model gives it, whatever class it is of."""
-        leaves = [next(made) if isinstance(leaf, VARIES) else leaf for leaf in all_leaves(value)]
-        return write(self.new, fill(with_holes(value), [_plain(leaf) for leaf in leaves]))
+        varying = iter(made)
+        leaves = [next(varying) if isinstance(leaf, VARIES) else leaf for leaf in all_leaves(output)]
+        # Whatever else a model returns (a cache, say) is no value that training needs.
+        known = [leaf if isinstance(leaf, (fx.Node, *PLAIN)) else None for leaf in leaves]
+        return write(self.new, Builder(output)(*known))
 
     def _free_device(self, node: fx.Node) -> None:
         """The device of the example is not the device of the inputs to come."""
@@ -205,8 +194,3 @@ def _has(module: nn.Module, name: str) -> bool:
 def _scope(node: fx.Node) -> str:
     stack = list(node.meta.get("nn_module_stack", {}).values())
     return str(stack[-1][0]).removeprefix("model").removeprefix(".") if stack else ""
-
-
-def _plain(leaf: Any) -> Any:
-    # Whatever else a model returns (a cache, say) is no value that training needs.
-    return leaf if isinstance(leaf, (fx.Node, *PLAIN)) else None

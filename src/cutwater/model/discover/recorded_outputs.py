@@ -5,7 +5,6 @@ and for blocks that decide by their data they alone can: a size that never chang
 changed as a size of the block's input did is that size, or half of it, or whatever rule fits all runs.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from cutwater.model.discover.example import Example
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import leaves_in, map_tensors, tensors_in
-from cutwater.model.modes import in_mode
 
 Shapes = list[torch.Size]
 
@@ -91,27 +89,25 @@ def record_calls(
     module: nn.Module, blocks: frozenset[str], examples: Sequence[Example], training: bool
 ) -> dict[str, list[RecordedCall]]:
     """Run a model on each example and note what goes into its blocks and what comes out, call by call."""
-    found: dict[str, list[RecordedCall]] = defaultdict(list)
+    found: dict[str, list[RecordedCall]] = {path: [] for path in blocks}
     for example in examples:
-        with untouched(module), in_mode(module, training), torch.no_grad():
-            counts: dict[str, int] = defaultdict(int)
-            for path in blocks:
-                _listen(module.get_submodule(path), path, found, counts)
+        with untouched(module, training), torch.no_grad():
+            for path, calls in found.items():
+                _listen(module.get_submodule(path), calls)
             example.call(module)
     return found
 
 
-def _listen(
-    block: nn.Module, path: str, found: dict[str, list[RecordedCall]], counts: dict[str, int]
-) -> None:
-    original = block.forward
+def _listen(block: nn.Module, calls: list[RecordedCall]) -> None:
+    """Note a block's calls in a run, the first with the first of the runs before, and so on."""
+    original, known = block.forward, iter(tuple(calls))
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         output = original(*args, **kwargs)
-        if counts[path] == len(found[path]):
-            found[path].append(RecordedCall())
-        call = found[path][counts[path]]
-        counts[path] += 1
+        call = next(known, None)
+        if call is None:
+            call = RecordedCall()
+            calls.append(call)
         call.inputs.append([tensor.shape for tensor in tensors_in((args, kwargs))])
         call.outputs.append(map_tensors(lambda tensor: tensor.detach(), output))
         return output

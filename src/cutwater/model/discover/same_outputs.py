@@ -15,7 +15,6 @@ from cutwater.model.discover.own_functions import functions_behind
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves, kind_of, tensors_in
 from cutwater.model.graph.program import Forward
-from cutwater.model.modes import in_mode
 from cutwater.model.randomness import outside_states
 
 Outputs = dict[str, Any]
@@ -78,7 +77,7 @@ def verify(
 
 def run(module: nn.Module, call: Callable[[], Any], training: bool, learns: bool) -> Outputs:
     """Outputs, buffers and (if asked for) gradients of one forward; the model is left as it was."""
-    with untouched(module), in_mode(module, training), torch.enable_grad():
+    with untouched(module, training), torch.enable_grad():
         torch.manual_seed(0)
         returned = call()
         outputs = tensors_in(returned)
@@ -163,7 +162,7 @@ def _norm(value: Tensor) -> float:
 def check_runs(module: nn.Module, example: Example, modes: Sequence[bool] = (True, False)) -> None:
     """Refuse a model that fails on its example, or whose random numbers no seed of torch controls."""
     for training in modes:
-        with untouched(module, wholly=True), in_mode(module, training), torch.no_grad():
+        with untouched(module, training, wholly=True), torch.no_grad():
             before = outside_states()
             try:
                 example.call(module)

@@ -12,25 +12,20 @@ import torch
 from torch import fx, nn
 
 from cutwater.base.errors import ModelError
+from cutwater.model.at_cut import Lengths
 from cutwater.model.discover.blocks import find_blocks, find_glue, find_operations
-from cutwater.model.discover.boundaries import Places, find_cuts, grouped
+from cutwater.model.discover.boundaries import Places, find_cuts, grouped, name_layers
 from cutwater.model.discover.culprit import inner_culprit
-from cutwater.model.discover.example import Dim, Example
-from cutwater.model.discover.ferry import ferry
-from cutwater.model.discover.flow import analyse, hoist
-from cutwater.model.discover.groups import spread_groups
-from cutwater.model.discover.naming import name_layers
+from cutwater.model.discover.example import Dim, Example, Variation, find_variations, unseen_lengths
 from cutwater.model.discover.observe import observe, remove_unused
+from cutwater.model.discover.only_tensors import ferry, spread_groups
 from cutwater.model.discover.same_outputs import check_runs, verify
 from cutwater.model.discover.trace_export import trace_export, trace_export_unseen
 from cutwater.model.discover.trace_fx import trace_fx
 from cutwater.model.discover.unchanged import untouched
-from cutwater.model.discover.variations import Variation, find_variations, unseen_lengths
-from cutwater.model.graph.crossing import Lengths
 from cutwater.model.graph.nested import Builder
 from cutwater.model.graph.program import NO_GRAD, Forward, Program
 from cutwater.model.layers import Layered
-from cutwater.model.modes import in_mode
 
 ROUNDS = 4
 """A number that crosses may move a cut, behind which others are not told: so often is that seen to."""
@@ -95,7 +90,8 @@ class Search:
         for attempt in self._attempts():
             if best is not None and (attempt.widens or attempt.fixed or (best.score[0] and attempt.fine)):
                 continue  # it is there for models that fail otherwise
-            if attempt.widens and not self._has_culprit(attempt):
+            culprits = (inner_culprit(each, self.module, attempt.blocks) for each in self.failures)
+            if attempt.widens and not any(culprits):
                 continue
             try:
                 found = self._layers(attempt)
@@ -107,14 +103,6 @@ class Search:
             if best.score == (True, len(every)) or (best.score[0] and attempt.trace is not trace_fx):
                 break  # another way of export has the same sizes in it
         return best.layers if best is not None else None
-
-    @classmethod
-    def succeeds(cls, module: nn.Module, example: Example, granularity: str) -> bool:
-        """Whether a model can be taken apart as it is now."""
-        try:
-            return cls(module, example, granularity).run() is not None
-        except ModelError:
-            return False
 
     def _attempts(self) -> Iterator[Attempt]:
         fine = self.granularity == "fine"
@@ -135,37 +123,30 @@ class Search:
             yield Attempt(trace_fx, operations, fine=True)
             yield Attempt(trace_export_unseen, operations, fine=True)
 
-    def _has_culprit(self, attempt: Attempt) -> bool:
-        return any(inner_culprit(f, self.module, attempt.blocks) for f in self.failures)
-
     def _layers(self, attempt: Attempt) -> Found:
         train, evaluate, blocks = self._graphs(attempt)
-        self._verify(_whole(train), _whole(evaluate), self.checked)
-        holding = [v for v in self.variations if not attempt.fixed and self._holds_for(v, train, evaluate)]
+        wholes = _whole(train), _whole(evaluate)
+        self._verify(*wholes, self.checked)
+        holding = [v for v in self.variations if not attempt.fixed and self._holds_for(v, *wholes)]
         seen = [*self.batches, *(v.examples[0] for v in holding)]
         same = evaluate is train
-        offered = None if attempt.fine else blocks
-
-        def places() -> tuple[Places, Places]:
-            found = self._places(train, seen, training=True)
-            return found, found if same else self._places(evaluate, seen, training=False)
-
         for _ in range(ROUNDS):
-            one, other = places()
-            cuts = find_cuts(one, other, offered)
-            ferried = self._ferry(one, [place for place, _ in cuts])
+            one = self._places(train, seen, training=True)
+            other = one if same else self._places(evaluate, seen, training=False)
+            cuts, eval_cuts = find_cuts(one, other, None if attempt.fine else blocks)
+            ferried = self._ferry(one, cuts)
             if not same:
-                ferried |= self._ferry(other, [place for _, place in cuts])
+                ferried |= self._ferry(other, eval_cuts)
             if not ferried:
                 break
         else:
             raise RuntimeError("its numbers can't be told behind a cut")
         if not cuts and attempt.widens:
             raise RuntimeError("what can't be traced leaves no place for a cut")
-        names = name_layers(one.segments([place for place, _ in cuts]), one.flow.stateful)
+        names = name_layers(one.segments(cuts), one.stateful)
         expected = self._expected(holding)
-        train_program = grouped(one, [place for place, _ in cuts], expected)
-        eval_program = train_program if same else grouped(other, [place for _, place in cuts], expected)
+        train_program = grouped(one, cuts, expected)
+        eval_program = train_program if same else grouped(other, eval_cuts, expected)
         forward = train_program.compile(0, len(names))
         eval_forward = forward if same else eval_program.compile(0, len(names))
         # Torch takes other kernels for other sizes, so the same bits at one size are not enough.
@@ -192,10 +173,10 @@ class Search:
     def _verify(self, train: Forward, evaluate: Forward, examples: Sequence[Example]) -> bool:
         return verify(self.module, train, evaluate, examples, blind=self.blind)
 
-    def _holds_for(self, variation: Variation, train: fx.Graph, evaluate: fx.Graph) -> bool:
+    def _holds_for(self, variation: Variation, train: Forward, evaluate: Forward) -> bool:
         """Whether a trace is right at other sizes."""
         try:
-            self._verify(_whole(train), _whole(evaluate), variation.examples)
+            self._verify(train, evaluate, variation.examples)
         except Exception:
             return False
         return True
@@ -215,19 +196,20 @@ class Search:
         )
 
     def _places(self, graph: fx.Graph, examples: Sequence[Example], training: bool) -> Places:
-        facts = observe(self.module, graph, examples, training)
-        if spread_groups(graph, facts) | remove_unused(graph, facts):
-            facts = observe(self.module, graph, examples, training)
-        if hoist(self.module, graph, facts):
-            facts = observe(self.module, graph, examples, training)
-        return Places(analyse(self.module, graph, facts))
+        def observed() -> Places:
+            return Places(self.module, graph, observe(self.module, graph, examples, training))
+
+        found = observed()
+        if spread_groups(graph, found.facts) | remove_unused(graph, found.facts):
+            found = observed()
+        return observed() if found.hoist() else found
 
     def _ferry(self, places: Places, cuts: Sequence[int]) -> bool:
         """Let the numbers cross that nothing tells behind these cuts; whether there are any."""
         numbers = dict.fromkeys(number for cut in cuts for number in places.untold(cut))
         if not numbers:
             return False
-        ferry(places.flow.graph, places.flow.facts, self.example, numbers)
+        ferry(places.graph, places.facts, self.example, numbers)
         return True
 
     def _runs(self, example: Example, modes: Sequence[bool] = (False, True)) -> bool:
@@ -235,7 +217,7 @@ class Search:
             return True
         try:
             for training in modes:
-                with untouched(self.module), in_mode(self.module, training), torch.no_grad():
+                with untouched(self.module, training), torch.no_grad():
                     example.call(self.module)
         except Exception:
             return False
@@ -263,16 +245,16 @@ def _with_sources_at_their_use(graph: fx.Graph) -> fx.Graph:
 
 def _is_same(one: fx.Graph, other: fx.Graph) -> bool:
     """Whether two graphs do the same in the same order."""
-    return _text(one) == _text(other)
+
+    def text(graph: fx.Graph) -> list[str]:
+        return [
+            f"{node.format_node()} {node.args} {node.kwargs} {node.meta.get(NO_GRAD)}" for node in graph.nodes
+        ]
+
+    return text(one) == text(other)
 
 
 def _whole(graph: fx.Graph) -> Forward:
     """A graph as one function of (module, *inputs)."""
     layers = {node: int(node.op != "placeholder") for node in graph.nodes if node.op != "output"}
     return Program(graph, layers).compile(0, 1)
-
-
-def _text(graph: fx.Graph) -> list[str]:
-    return [
-        f"{node.format_node()} {node.args} {node.kwargs} {node.meta.get(NO_GRAD)}" for node in graph.nodes
-    ]

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -20,11 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from cutwater.model.discover.block_operators import opaque
 from cutwater.model.discover.example import Example
-from cutwater.model.discover.rebuild import VARIES, rebuild
+from cutwater.model.discover.rebuild import VARIES, Rebuilding
 from cutwater.model.discover.recorded_outputs import record_calls
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import all_leaves
-from cutwater.model.modes import in_mode
 from cutwater.model.randomness import outside_states
 
 
@@ -46,7 +46,7 @@ def trace_export(
         recalled = record_calls(module, blocks, examples, training)
     except Exception:
         recalled = {}  # without contents the model may not run, yet it may well be traced
-    with untouched(module), in_mode(module, training), opaque(module, blocks, recalled) as calls:
+    with untouched(module, training), opaque(module, blocks, recalled) as calls:
         entry, outputs = _flattened(module, example, unseen)
         shapes = {"inputs": tuple(_dynamic(index, example) for index in range(len(example.values)))}
         with _quietly():
@@ -54,14 +54,11 @@ def trace_export(
         if outside_states() != before:
             raise RuntimeError("random numbers of Python or NumPy were drawn while tracing")
     _check_batch(exported, example)
-    return rebuild(module, exported, example, calls, outputs[-1])
+    return Rebuilding(module, exported, example, calls).graph(outputs[-1])
 
 
-def trace_export_unseen(
-    module: nn.Module, examples: Sequence[Example], blocks: frozenset[str], training: bool
-) -> fx.Graph:
-    """The same, with the model unaware."""
-    return trace_export(module, examples, blocks, training, unseen=True)
+trace_export_unseen = partial(trace_export, unseen=True)
+"""The same, with the model unaware."""
 
 
 def _flattened(model: nn.Module, example: Example, unseen: bool) -> tuple[nn.Module, list[Any]]:

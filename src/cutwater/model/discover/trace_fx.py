@@ -16,7 +16,6 @@ from cutwater.model.discover.own_functions import as_function, autograd_function
 from cutwater.model.discover.unchanged import untouched
 from cutwater.model.graph.nested import Builder, all_leaves, is_special
 from cutwater.model.graph.program import NO_GRAD, SCOPE
-from cutwater.model.modes import in_mode
 from cutwater.model.randomness import generator_states
 
 
@@ -24,7 +23,7 @@ def trace_fx(
     module: nn.Module, examples: Sequence[Example], blocks: frozenset[str], training: bool
 ) -> fx.Graph:
     """The graph of a model's forward in train or eval mode; the first example says what it takes."""
-    with untouched(module), in_mode(module, training), autograd_functions_kept(_keep_call):
+    with untouched(module, training), autograd_functions_kept(_keep_call):
         before = generator_states()
         graph: fx.Graph = _Tracer(examples[0], blocks).trace(module)
         if generator_states() != before:

@@ -1,6 +1,6 @@
 """Look at a model without leaving a trace in it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
@@ -8,7 +8,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from cutwater.model.randomness import cuda_in_use, outside_generators, restore_outside
+from cutwater.model.randomness import cuda_in_use, outside_kept
 
 _DEEPEST = 4
 """How far what hangs on a module is followed: a list in a configuration, say."""
@@ -19,37 +19,32 @@ _writers: WeakSet[nn.Module] = WeakSet()
 
 
 @contextmanager
-def untouched(module: nn.Module, *, wholly: bool = False) -> Iterator[None]:
+def untouched(module: nn.Module, training: bool | None = None, *, wholly: bool = False) -> Iterator[None]:
     """Afterwards the model is as before: attributes, hooks, modes, tensors, and the random generators.
 
     To trace or run a model executes its code, which may keep what it computed in attributes, install hooks,
     or write into its tensors. Parameters take the most memory and few models write into them, so they are
-    copied where that is known or asked for (``wholly``).
+    copied where that is known or asked for (``wholly``). Within, it is in train or eval mode, if one is told.
     """
-    restore = _held_by(module)
-    buffers = [_put_back_tensor(buffer) for buffer in _distinct(module.buffers())]
+    # How to put back what hangs on every part of the model, and what is in it.
+    held: dict[int, Callable[[], None]] = {}
+    for part in module.modules():
+        _follow(part.__dict__, held, 0)
+    buffers = [_put_back_tensor(buffer) for buffer in module.buffers()]
     copied = wholly or module in _writers
-    parameters = [_put_back_tensor(p) for p in _distinct(module.parameters())] if copied else []
-    outside = outside_generators()
+    parameters = [_put_back_tensor(p) for p in module.parameters()] if copied else []
     devices = [torch.cuda.current_device()] if cuda_in_use() else []
     try:
-        with torch.random.fork_rng(devices=devices):
+        with outside_kept(), torch.random.fork_rng(devices=devices):
+            if training is not None:
+                module.train(training)
             yield
     finally:
-        for put_back in (*restore, *buffers):
+        for put_back in (*held.values(), *buffers):
             put_back()
         written = [put_back() for put_back in parameters]
         if any(written):
             _writers.add(module)
-        restore_outside(outside)
-
-
-def _held_by(module: nn.Module) -> list[Callable[[], None]]:
-    """How to put back what hangs on every part of a model, and what is in it."""
-    found: dict[int, Callable[[], None]] = {}
-    for part in module.modules():
-        _follow(part.__dict__, found, 0)
-    return list(found.values())
 
 
 def _follow(value: Any, found: dict[int, Callable[[], None]], depth: int) -> None:
@@ -103,10 +98,6 @@ def _is_plain_object(value: Any) -> bool:
     return home not in ("builtins", "torch", "types", "functools", "logging") and isinstance(
         getattr(value, "__dict__", None), dict
     )
-
-
-def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
 def _put_back_tensor(tensor: Tensor) -> Callable[[], bool]:

@@ -120,10 +120,8 @@ def _holds_tensors(value: Any, depth: int) -> bool:
         return True
     if depth > _DEEPEST or isinstance(value, (nn.Module, type, torch.Size)):
         return False
-    if isinstance(value, (tuple, list)):
-        return any(_holds_tensors(part, depth + 1) for part in value)
-    if isinstance(value, dict):
-        return any(_holds_tensors(part, depth + 1) for part in dict.values(value))
+    if isinstance(value, (tuple, list, dict)):
+        return any(_holds_tensors(part, depth + 1) for _, part in _items(value))
     return _is_own_with_tensors(value, depth)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from torch import fx, nn
 
-from cutwater.model.graph.crossing import Lengths, copy_tensors, cross, expect_shapes, without_grad
-from cutwater.model.graph.ferried import FromRows
-from cutwater.model.graph.sizes import Sizes
+from cutwater.model.at_cut import Lengths, copy_tensors, cross, expect_shapes, without_grad
+from cutwater.model.graph.sizes import FromRows, Sizes
 from cutwater.model.randomness import enter_layer
 
 Forward = Callable[..., Any]
@@ -223,9 +222,7 @@ class _Slice:
         return crossing[0] if len(crossing) == 1 else tuple(crossing)
 
 
-def chain(
-    steps: Sequence[str | Callable[[Any], Any]], may_change: Callable[[str], bool] = lambda name: True
-) -> Program:
+def chain(steps: Sequence[str | Callable[[Any], Any]], may_change: Callable[[str], bool]) -> Program:
     """The program of submodules (by name) called one after the other, each a layer; functions join them.
 
     ``may_change`` says which submodules may write into their input.

@@ -3,7 +3,10 @@
 A model's glue computes with the sizes of its tensors (``x.view(x.size(0), -1)``, ``torch.arange(n)``). Where
 such a number was read on the client and is used on the server, the server reads the same number from the
 shape of what crossed. Which size of which tensor that is, several runs on inputs of different batch size and
-length tell: the one that changed in the same way. What no shape tells is ferried across.
+length tell: the one that changed in the same way.
+
+A height and a width that were multiplied with each other are told by nothing. Such a number crosses after
+all: as a tensor with a row for each sample, as everything that crosses has.
 """
 
 import operator
@@ -12,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from cutwater.model.graph.ferried import FromRows
+from cutwater.model.graph.nested import Builder, all_leaves
 
 Term = Callable[[fx.Graph, Mapping[fx.Node, Any]], Any]
 """Writes a number into a graph, given the copies of the tensors that crossed."""
@@ -74,6 +77,37 @@ class Sizes:
             return kind(parts)
 
         return write
+
+
+def to_rows(value: Any, rows: int) -> Tensor:
+    """A number, or several, as a tensor with as many equal rows."""
+    numbers = all_leaves(tuple(value) if isinstance(value, torch.Size) else value)
+    floating = any(isinstance(number, float) for number in numbers)
+    row = torch.tensor(numbers, dtype=torch.float64 if floating else torch.int64, device="cpu")
+    return row.expand(rows, -1).contiguous()
+
+
+class FromRows:
+    """Makes the number again."""
+
+    def __init__(self, like: Any) -> None:
+        size = isinstance(like, torch.Size)
+        self._finish = torch.Size if size else lambda value: value
+        self._kinds = [type(leaf) for leaf in all_leaves(tuple(like) if size else like)]
+        self._build = Builder(tuple(like) if size else like)
+        self.__name__ = self.__qualname__ = "from_rows"
+        self.__module__ = __name__
+
+    def __call__(self, rows: Tensor) -> Any:
+        """What :func:`to_rows` was given."""
+        numbers = [kind(number) for kind, number in zip(self._kinds, rows[0].tolist(), strict=True)]
+        return self._finish(self._build(*numbers))
+
+
+def can_be_rows(value: Any) -> bool:
+    """Whether a value is a number, or holds numbers only."""
+    leaves = all_leaves(tuple(value) if isinstance(value, torch.Size) else value)
+    return bool(leaves) and all(type(leaf) in (bool, int, float) for leaf in leaves)
 
 
 def reads_metadata(node: fx.Node) -> bool:

@@ -5,7 +5,7 @@ V2-M has 1 + (3+5+5+7+14+18+5) + 1 = 59 of them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ EPS = 1e-3
 HEAD_CHANNELS = 1280
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """Blocks of one shape; only the first changes resolution and width."""
 
     fused: bool
@@ -30,36 +29,32 @@ class Stage:
     blocks: int
 
 
-def _stages(*rows: tuple[bool, int, int, int, int]) -> tuple[Stage, ...]:
-    return tuple(Stage(*row) for row in rows)
-
-
 FUSED, PLAIN = True, False
-S = _stages(
-    (FUSED, 1, 1, 24, 2),
-    (FUSED, 4, 2, 48, 4),
-    (FUSED, 4, 2, 64, 4),
-    (PLAIN, 4, 2, 128, 6),
-    (PLAIN, 6, 1, 160, 9),
-    (PLAIN, 6, 2, 256, 15),
+S = (
+    Stage(FUSED, 1, 1, 24, 2),
+    Stage(FUSED, 4, 2, 48, 4),
+    Stage(FUSED, 4, 2, 64, 4),
+    Stage(PLAIN, 4, 2, 128, 6),
+    Stage(PLAIN, 6, 1, 160, 9),
+    Stage(PLAIN, 6, 2, 256, 15),
 )
-M = _stages(
-    (FUSED, 1, 1, 24, 3),
-    (FUSED, 4, 2, 48, 5),
-    (FUSED, 4, 2, 80, 5),
-    (PLAIN, 4, 2, 160, 7),
-    (PLAIN, 6, 1, 176, 14),
-    (PLAIN, 6, 2, 304, 18),
-    (PLAIN, 6, 1, 512, 5),
+M = (
+    Stage(FUSED, 1, 1, 24, 3),
+    Stage(FUSED, 4, 2, 48, 5),
+    Stage(FUSED, 4, 2, 80, 5),
+    Stage(PLAIN, 4, 2, 160, 7),
+    Stage(PLAIN, 6, 1, 176, 14),
+    Stage(PLAIN, 6, 2, 304, 18),
+    Stage(PLAIN, 6, 1, 512, 5),
 )
-L = _stages(
-    (FUSED, 1, 1, 32, 4),
-    (FUSED, 4, 2, 64, 7),
-    (FUSED, 4, 2, 96, 7),
-    (PLAIN, 4, 2, 192, 10),
-    (PLAIN, 6, 1, 224, 19),
-    (PLAIN, 6, 2, 384, 25),
-    (PLAIN, 6, 1, 640, 7),
+L = (
+    Stage(FUSED, 1, 1, 32, 4),
+    Stage(FUSED, 4, 2, 64, 7),
+    Stage(FUSED, 4, 2, 96, 7),
+    Stage(PLAIN, 4, 2, 192, 10),
+    Stage(PLAIN, 6, 1, 224, 19),
+    Stage(PLAIN, 6, 2, 384, 25),
+    Stage(PLAIN, 6, 1, 640, 7),
 )
 
 

@@ -24,6 +24,14 @@ def block(parts: Iterable[tuple[str, nn.Module]]) -> Block:
     return Block(OrderedDict(parts))
 
 
+def conv_norm(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, number: str = ""
+) -> list[tuple[str, nn.Module]]:
+    """A convolution that loses no pixel but by its stride, and BatchNorm, which has its bias."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return [(f"conv{number}", conv), (f"norm{number}", nn.BatchNorm2d(outputs))]
+
+
 class StochasticDepth(nn.Module):
     """Drops a residual branch for some samples of a batch and scales the others up (Huang et al. 2016)."""
 

@@ -1,47 +1,39 @@
 """Models by name, and the user's own as "package.module:function"."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
 from torch import Tensor, nn
 
-from cutwater.base.errors import CutwaterError, ModelError, suggest
+from cutwater.base.errors import ModelError, suggest
 from cutwater.base.kinds import Whole
-from cutwater.base.usercode import find, told
+from cutwater.base.usercode import blamed, find
 from cutwater.model.zoo import efficientnet, inputs, resnet, small, transformers
 from cutwater.model.zoo.inputs import InputSpec, parse_input
 
 Builder = Callable[..., nn.Module]
 
 
-@dataclass(frozen=True)
-class ZooModel:
-    """One model of the zoo."""
-
-    builder: Builder
-    kind: str = "floats"
-    """What a sample holds: "floats" or "tokens"."""
-
-
-_ENTRIES: Mapping[str, ZooModel] = {
-    "cnn": ZooModel(small.cnn),
-    "efficientnet_v2_l": ZooModel(efficientnet.efficientnet_v2_l),
-    "efficientnet_v2_m": ZooModel(efficientnet.efficientnet_v2_m),
-    "efficientnet_v2_s": ZooModel(efficientnet.efficientnet_v2_s),
-    "mlp": ZooModel(small.mlp),
-    "resnet18": ZooModel(resnet.resnet18),
-    "resnet34": ZooModel(resnet.resnet34),
-    "resnet50": ZooModel(resnet.resnet50),
-    "text_transformer": ZooModel(transformers.text_transformer, kind="tokens"),
-    "vit_tiny": ZooModel(transformers.vit_tiny),
+_BUILDERS: Mapping[str, Builder] = {
+    "cnn": small.cnn,
+    "efficientnet_v2_l": efficientnet.efficientnet_v2_l,
+    "efficientnet_v2_m": efficientnet.efficientnet_v2_m,
+    "efficientnet_v2_s": efficientnet.efficientnet_v2_s,
+    "mlp": small.mlp,
+    "resnet18": resnet.resnet18,
+    "resnet34": resnet.resnet34,
+    "resnet50": resnet.resnet50,
+    "text_transformer": transformers.text_transformer,
+    "vit_tiny": transformers.vit_tiny,
 }
+_OF_TOKENS = (transformers.text_transformer,)
+"""Models whose samples are token ids; those of all others hold numbers."""
 
 
 def names() -> list[str]:
     """The models that can be built by name."""
-    return sorted(_ENTRIES)
+    return sorted(_BUILDERS)
 
 
 def is_user_model(name: str) -> bool:
@@ -62,13 +54,14 @@ def build(
     spec = parse_input(input)
     if is_user_model(name):
         return _build_user(name, spec, classes, options)
-    entry = _entry(name)
+    builder = _builder(name)
     classes = Whole(1).check(classes, f"classes of {name}", ModelError)
-    known = _keywords(entry.builder)
+    taken = signature(builder).parameters.values()
+    known = [one.name for one in taken if one.kind is Parameter.KEYWORD_ONLY]
     for option in options:
         if option not in known:
             raise ModelError(f"{name} has no option {option!r}; {suggest(option, known)}")
-    return _call(name, entry.builder, {"input": spec, "classes": classes, **options})
+    return _call(name, builder, {"input": spec, "classes": classes, **options})
 
 
 def example_input(
@@ -81,24 +74,20 @@ def example_input(
     dict.
     """
     spec = parse_input(input)
-    kind = spec.resolved(None if is_user_model(name) else _entry(name).kind)
-    vocabulary = options.get("vocabulary", 2 if is_user_model(name) else transformers.VOCABULARY)
+    own = is_user_model(name)
+    kind = spec.resolved(None if own else "tokens" if _builder(name) in _OF_TOKENS else "floats")
+    vocabulary = options.get("vocabulary", 2 if own else transformers.VOCABULARY)
     if spec.named:
         return inputs.draw_named(spec, batch, vocabulary, device)
     return inputs.draw(spec, kind, batch, vocabulary, device)
 
 
-def _entry(name: str) -> ZooModel:
-    if name not in _ENTRIES:
+def _builder(name: str) -> Builder:
+    if name not in _BUILDERS:
         raise ModelError(
-            f"there is no model {name!r}; {suggest(name, _ENTRIES)}; your own is 'package.module:function'"
+            f"there is no model {name!r}; {suggest(name, _BUILDERS)}; your own is 'package.module:function'"
         )
-    return _ENTRIES[name]
-
-
-def _keywords(function: Builder) -> list[str]:
-    parameters = signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+    return _BUILDERS[name]
 
 
 def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mapping[str, Any]) -> nn.Module:
@@ -117,9 +106,5 @@ def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mappin
 
 
 def _call(name: str, function: Builder, arguments: Mapping[str, Any]) -> nn.Module:
-    try:
+    with blamed(ModelError, lambda said: f"{name} can't be built: {said}"):
         return function(**arguments)
-    except CutwaterError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{name} can't be built: {told(error)}") from error

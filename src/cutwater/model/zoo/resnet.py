@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from torch import nn
 
 from cutwater.model.zoo.inputs import InputSpec, image_shape
-from cutwater.model.zoo.parts import Residual, block, init_convolutions, model_of
+from cutwater.model.zoo.parts import Residual, block, conv_norm, init_convolutions, model_of
 
 WIDTHS = (64, 128, 256, 512)
 Branch = Callable[[int, int, int], nn.Sequential]
@@ -56,11 +56,7 @@ def _build(
 
 def _stem(channels: int, small: bool) -> nn.Sequential:
     kernel, stride = (3, 1) if small else (7, 2)
-    parts: list[tuple[str, nn.Module]] = [
-        ("conv", nn.Conv2d(channels, WIDTHS[0], kernel, stride, kernel // 2, bias=False)),
-        ("norm", nn.BatchNorm2d(WIDTHS[0])),
-        ("act", nn.ReLU()),
-    ]
+    parts = [*conv_norm(channels, WIDTHS[0], kernel, stride), ("act", nn.ReLU())]
     return block(parts if small else [*parts, ("pool", nn.MaxPool2d(3, stride=2, padding=1))])
 
 
@@ -72,7 +68,7 @@ def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[t
             outputs = width * expansion
             shortcut = None
             if stride != 1 or inputs != outputs:
-                shortcut = block(_conv("", inputs, outputs, 1, stride))
+                shortcut = block(conv_norm(inputs, outputs, 1, stride))
             yield (
                 f"stage{number}_{index + 1}",
                 Residual(branch(inputs, width, stride), shortcut, act=nn.ReLU()),
@@ -83,7 +79,11 @@ def _blocks(blocks: Sequence[int], branch: Branch, expansion: int) -> Iterator[t
 def _basic(inputs: int, width: int, stride: int) -> nn.Sequential:
     """Two 3×3 convolutions."""
     return block(
-        [*_conv("1", inputs, width, 3, stride), ("act1", nn.ReLU()), *_conv("2", width, width, 3, 1)]
+        [
+            *conv_norm(inputs, width, 3, stride, "1"),
+            ("act1", nn.ReLU()),
+            *conv_norm(width, width, 3, 1, "2"),
+        ]
     )
 
 
@@ -91,15 +91,10 @@ def _bottleneck(inputs: int, width: int, stride: int) -> nn.Sequential:
     """1×1 that narrows, 3×3, 1×1 that widens."""
     return block(
         [
-            *_conv("1", inputs, width, 1, 1),
+            *conv_norm(inputs, width, 1, 1, "1"),
             ("act1", nn.ReLU()),
-            *_conv("2", width, width, 3, stride),
+            *conv_norm(width, width, 3, stride, "2"),
             ("act2", nn.ReLU()),
-            *_conv("3", width, 4 * width, 1, 1),
+            *conv_norm(width, 4 * width, 1, 1, "3"),
         ]
     )
-
-
-def _conv(number: str, inputs: int, outputs: int, kernel: int, stride: int) -> list[tuple[str, nn.Module]]:
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-    return [(f"conv{number}", conv), (f"norm{number}", nn.BatchNorm2d(outputs))]

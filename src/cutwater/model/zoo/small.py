@@ -8,7 +8,7 @@ from torch import nn
 
 from cutwater.base.errors import ModelError
 from cutwater.model.zoo.inputs import InputSpec, image_shape
-from cutwater.model.zoo.parts import block, halved, init_convolutions, model_of
+from cutwater.model.zoo.parts import block, conv_norm, halved, init_convolutions, model_of
 
 
 def cnn(input: InputSpec, classes: int, *, width: int = 16, dropout: float = 0.25) -> nn.Sequential:
@@ -47,11 +47,7 @@ def mlp(
 
 
 def _conv(inputs: int, outputs: int, *, pool: bool = False) -> nn.Sequential:
-    parts: list[tuple[str, nn.Module]] = [
-        ("conv", nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)),
-        ("norm", nn.BatchNorm2d(outputs)),
-        ("act", nn.ReLU()),
-    ]
+    parts = [*conv_norm(inputs, outputs, 3), ("act", nn.ReLU())]
     # Rounding up keeps images of odd and tiny sizes alive.
     return block([*parts, ("pool", nn.MaxPool2d(2, ceil_mode=True))] if pool else parts)
 
