@@ -10,7 +10,7 @@ from cutwater.flower.run_config import RunConfig
 from cutwater.plan.latency import Phases
 from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration
 from cutwater.profile.values import Cut, Profile
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 from cutwater.scenario.jobs import JOB, JOBS
 from cutwater.scenario.reference import refreshed
 

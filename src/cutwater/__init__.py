@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
     from cutwater.profile.measure import measure as measure
     from cutwater.profile.values import Profile as Profile
-    from cutwater.runs.models import load_run as load_run
+    from cutwater.runs.checkpoint import load_run as load_run
     from cutwater.scenario.file import Scenario as Scenario, load_scenario as load_scenario
     from cutwater.scenario.jobs import load_jobs as load_jobs
     from cutwater.scenario.settings import (
@@ -67,7 +67,7 @@ _HOME = {
     "join": "cutwater.model.halves",
     "layered": "cutwater.model.discover.layered",
     "load_jobs": "cutwater.scenario.jobs",
-    "load_run": "cutwater.runs.models",
+    "load_run": "cutwater.runs.checkpoint",
     "load_scenario": "cutwater.scenario.file",
     "measure": "cutwater.profile.measure",
     "plan_jobs": "cutwater.plan.jobs",

@@ -11,7 +11,7 @@ from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_st
 
 if TYPE_CHECKING:
     from cutwater.federate.tested import Tested
-    from cutwater.runs.models import KeptModel
+    from cutwater.runs.checkpoint import KeptModel
 
 
 def evaluate(

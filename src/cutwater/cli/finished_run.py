@@ -10,7 +10,7 @@ from cutwater.cli.rounds import say_notes
 
 if TYPE_CHECKING:
     from cutwater.federate.study import Study
-    from cutwater.runs.models import KeptModel
+    from cutwater.runs.checkpoint import KeptModel
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, as cutwater train leaves it.")]
 BestOption = Annotated[
@@ -20,7 +20,7 @@ BestOption = Annotated[
 
 def kept_model(run: Path, best: bool) -> "KeptModel":
     """The model of a run; what is damaged is said."""
-    from cutwater.runs.models import load_run
+    from cutwater.runs.checkpoint import load_run
 
     found = load_run(run, best=best)
     say_notes(found.notes)

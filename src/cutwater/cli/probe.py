@@ -1,6 +1,7 @@
 """`cutwater probe`: what this device computes and how fast its link to the server is."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,7 @@ def probe(
     link = _link(server, fingerprint, size) if server is not None else None
     if json_:
         found: dict[str, Any] = {"compute": measurement.to_json()}
-        print_json({**found, "link": link.to_json() if link else None})
+        print_json({**found, "link": asdict(link) if link else None})
         return
     say(f'compute = "{show_compute(measurement.flops.median)}"')
     if link is not None:

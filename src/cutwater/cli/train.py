@@ -1,5 +1,6 @@
 """`cutwater train`: split-federated training of a scenario, kept in a folder that can be resumed."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -175,7 +176,7 @@ def _json(run: Path, study: "Study", result: "Summary", rival: _Rival) -> dict[s
     return {
         "run": str(run),
         "planner": study.planner_name,
-        **result.to_json(),
+        **asdict(result),
         "fedavg": {
             "virtual_seconds": rival.seconds,
             "failed": rival.failed,

@@ -72,10 +72,10 @@ def list_entry(name: str, folder: Folder) -> Json:
     """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
     try:
         run = read_run(folder)
-        about = {"planner": run.info.planner, **summary(run.lines).to_json()}
+        about = {"planner": run.info.planner, **asdict(summary(run.lines))}
         score = _last_score(run.lines)
     except RunError:
-        about, score = {"planner": "", **summary(()).to_json()}, None
+        about, score = {"planner": "", **asdict(summary(()))}, None
     written, _ = folder.stamp(layout.METRICS)
     return {"name": name, "written": written / 1e9, "score": score, **about}
 

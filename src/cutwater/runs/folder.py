@@ -25,7 +25,7 @@ from cutwater.federate.study import Study
 from cutwater.federate.told_scores import Best
 from cutwater.plan.fleet import Held
 from cutwater.runs import checkpoint, layout, metrics
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 
 _OWN = (
     *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
@@ -37,7 +37,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.(json|jsonl|toml|safetensors)\.[0-9a-f]{16}")
 
 
 class RunFolder:
-    """The folder of one run. Open it with :func:`open_run`."""
+    """The folder of one run. Open it with :func:`begin`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -159,35 +159,13 @@ def begin(
     scenario: str | None = None,
     say: Say = quiet,
 ) -> tuple[RunFolder | None, Progress]:
-    """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
+    """The folder of a run, if one is named, and where training stands; the caller closes the folder.
+
+    A run begins in it, or goes on where there is one. ``resume`` without a folder is a mistake in its name,
+    unless one need not exist.
+    """
     if path is None:
         return None, start(study)
-    folder = open_run(path, study, resume=resume, must_exist=must_exist, scenario=scenario, engine=engine)
-    try:
-        progress, notes = folder.progress(study)
-    except BaseException:
-        folder.close()
-        raise
-    for note in notes:
-        say(note)
-    if resume and must_exist and not progress.round:
-        say(f"{path} holds no round yet: the run begins with the first")
-    return folder, progress
-
-
-def open_run(
-    path: str | os.PathLike[str],
-    study: Study,
-    *,
-    resume: bool = False,
-    must_exist: bool = True,
-    scenario: str | None = None,
-    engine: str = "",
-) -> RunFolder:
-    """Begin a run in a folder, or go on with the one that is there.
-
-    ``resume`` without a folder is a mistake in its name, unless one need not exist.
-    """
     folder = RunFolder(path)
     # A run that never finished a round (its planner had no plan, say) is begun anew.
     begun = folder.has_rounds()
@@ -214,10 +192,15 @@ def open_run(
             _check_same(folder, study)
         else:
             _describe(folder, study, scenario, engine)
+        progress, notes = folder.progress(study)
     except BaseException:
         folder.close()
         raise
-    return folder
+    for note in notes:
+        say(note)
+    if resume and must_exist and not progress.round:
+        say(f"{path} holds no round yet: the run begins with the first")
+    return folder, progress
 
 
 def _check_same(folder: RunFolder, study: Study) -> None:

@@ -20,7 +20,7 @@ from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.profile.values import Profile
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder, plain
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 from cutwater.runs.metrics import gaps, parse
 
 T = TypeVar("T")
