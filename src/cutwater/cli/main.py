@@ -99,13 +99,9 @@ for command in (
     app.command(cls=Command)(command)
 
 
+@at_a_command_line()
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
-    with at_a_command_line():
-        _main()
-
-
-def _main() -> None:
     keep_freed_memory()
     debug.off()
     for stream in (sys.stdout, sys.stderr):

@@ -125,7 +125,10 @@ def play(
             f"client {endless!r} would never be done in round {round_}: its compute or rate is too low; "
             "raise them in the scenario, or how much of them its conditions leave"
         )
-    lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
+    # When each is lost: after that part of its session, or never.
+    drops = (lost_at.get(name) for name in plan.names)
+    pairs = zip(drops, seconds, strict=True)
+    lost = np.array([np.inf if part is None else part * all_ for part, all_ in pairs])
     wanted = settings.wanted(len(plan))
     deadline = np.inf if settings.deadline is None else settings.deadline
     # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
@@ -145,8 +148,3 @@ def play(
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
         parts.append(ClientRound.of(client, actual.at(k), outcome))
     return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
-
-
-def _moment(fraction: float | None, seconds: float) -> float:
-    """When a client is lost: after that part of its session, or never."""
-    return float("inf") if fraction is None else fraction * seconds

@@ -289,14 +289,11 @@ def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientR
 
 def _holds(before: Mapping[str, Held], collected: _Collected, layers: int) -> dict[str, Held]:
     """Who has which fixed weights after a round: those who were sent them, until they have lost them."""
-    known = {name: held for name, held in before.items() if not _forgot(collected.lost.get(name))}
+    forgot = {name for name, lost in collected.lost.items() if lost.forgot}
+    known = {name: held for name, held in before.items() if name not in forgot}
     tasks = [update.task for update in collected.updates.values() if update.kept]
     kept = {task.client: Held.after(task.cut, task.second_cut, layers) for task in tasks}
     return held_after(known, kept)
-
-
-def _forgot(lost: Lost | None) -> bool:
-    return lost is not None and lost.forgot
 
 
 def _measured(

@@ -21,7 +21,7 @@ from typing import Any
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
-from cutwater.base.textfile import reading
+from cutwater.base.text import reading
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside
 from cutwater.plan.fleet import NO_LIMIT, Fleet

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cutwater.base.errors import CutwaterError, EngineError
-from cutwater.base.examples import examples_folder
+from cutwater.base.folders import examples_folder
 from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
 from cutwater.web import NO_WEB_SERVER
