@@ -16,9 +16,8 @@ import typer
 from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.speech import at_a_command_line
-from cutwater.cli import debug
 from cutwater.cli.audit import audit
-from cutwater.cli.command import Command
+from cutwater.cli.command import Command, debug_off, is_debugging
 from cutwater.cli.common import complain, seen_enough
 from cutwater.cli.compare import compare
 from cutwater.cli.coverage import coverage
@@ -103,7 +102,7 @@ for command in (
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     keep_freed_memory()
-    debug.off()
+    debug_off()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # what a terminal has no letter for is no reason to stop
@@ -113,7 +112,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except CutwaterError as error:
-        if debug.is_on():
+        if is_debugging():
             traceback.print_exception(error)
         complain(error)
         sys.exit(2)

@@ -67,7 +67,11 @@ def train(
     _check_name(run)
     options = planner_options(option)
     text, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
-    board = _tensorboard(run) if tensorboard else None
+    board = None
+    if tensorboard:
+        from cutwater.runs.tensorboard import TensorBoard
+
+        board = TensorBoard(run / "tensorboard")
     display = Display(study.train.rounds)
     try:
         with display:
@@ -125,12 +129,6 @@ def load_study(
     with err.status(BUILDING):
         study = study_of(scenario, planner=planner, planner_options=options, rounds=rounds, say=err.print)
     return path.read_text(encoding="utf-8"), study
-
-
-def _tensorboard(run: Path) -> Any:
-    from cutwater.runs.tensorboard import TensorBoard
-
-    return TensorBoard(run / "tensorboard")
 
 
 def _say_how_to_resume(
