@@ -12,7 +12,7 @@ from cutwater.base.folders import examples_folder
 from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
 from cutwater.web import NO_WEB_SERVER
-from cutwater.web.answers import warm_up
+from cutwater.web.answers import details_answer, plan_answer
 from cutwater.web.app import Site
 from cutwater.web.catalogue import Catalogue, is_zoo
 from cutwater.web.files import from_scenario, from_toml
@@ -89,4 +89,6 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
 def _warm(site: Site) -> None:
     """Have the first model's profile, counted or kept, and load compiled code while the browser opens."""
     with suppress(CutwaterError):  # the page shows the sentence
-        warm_up(read_asked(site.start, site.catalogue))
+        asked = read_asked(site.start, site.catalogue)
+        plan_answer(asked)
+        details_answer(asked, 1e11, 1e12)
