@@ -12,7 +12,6 @@ from cutwater.base.units import parse_size, show_compute, show_rate, show_second
 from cutwater.cli.common import Json, err, print_json, say
 
 if TYPE_CHECKING:
-    from cutwater.fleet.link_probe import Link
     from cutwater.plan.session import Session
     from cutwater.profile.measure import Measurement
 
@@ -43,7 +42,11 @@ def probe(
         _listen(*_address(listen))
         return
     measurement = _measure(scenario, repetitions)
-    link = _link(server, fingerprint, size) if server is not None else None
+    link = None
+    if server is not None:
+        from cutwater.fleet.link_probe import probe_link
+
+        link = probe_link(*_address(server), fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
     if json_:
         found: dict[str, Any] = {"compute": measurement.to_json()}
         print_json({**found, "link": asdict(link) if link else None})
@@ -81,13 +84,6 @@ def _samples_at_once(session: "Session") -> int:
     from cutwater.plan.session import part_sizes
 
     return max(part_sizes(session.batch_size, session.micro_batches))
-
-
-def _link(server: str, fingerprint: str | None, size: str) -> "Link":
-    from cutwater.fleet.link_probe import probe_link
-
-    host, port = _address(server)
-    return probe_link(host, port, fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
 
 
 def _listen(host: str, port: int) -> None:

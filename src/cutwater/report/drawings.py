@@ -10,7 +10,7 @@ from cutwater.federate.record import Record
 from cutwater.profile.fit import Fit
 from cutwater.profile.pareto import worth_choosing
 from cutwater.profile.values import Profile
-from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress, new_figure
+from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +125,9 @@ def draw_sweep(
 
     Where a planner has no plan, its line has a gap. ``names`` stand for the values, where they have any.
     """
-    figure, axes = new_figure()
+    figure = blank_figure(6.4, 4.0)
+    axes = figure.add_subplot()
+    dress(axes)
     for planner, seconds in latencies.items():
         axes.plot(
             values,

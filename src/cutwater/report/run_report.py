@@ -73,18 +73,13 @@ def list_entry(name: str, folder: Folder) -> Json:
     try:
         run = read_run(folder)
         about = {"planner": run.info.planner, **asdict(summary(run.lines))}
-        score = _last_score(run.lines)
+        metric = main_goal([run.lines]).metric
+        value = last_value(run.lines, metric)
+        score = None if value is None else score_text(metric, value)
     except RunError:
         about, score = {"planner": "", **asdict(summary(()))}, None
     written, _ = folder.stamp(layout.METRICS)
     return {"name": name, "written": written / 1e9, "score": score, **about}
-
-
-def _last_score(lines: Sequence[Record]) -> str | None:
-    """The last of what runs are told apart by, for people."""
-    metric = main_goal([lines]).metric
-    value = last_value(lines, metric)
-    return None if value is None else score_text(metric, value)
 
 
 def _run_data(name: str, row: Compared, budget: int) -> Json:
