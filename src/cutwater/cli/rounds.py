@@ -1,7 +1,6 @@
 """What is seen of training while it goes on: a live line on a terminal, a plain line a round elsewhere."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -67,9 +66,7 @@ class Display:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def say(self, note: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
-from cutwater.base.jsonfile import document
 from cutwater.base.kinds import Many, Named, Whole
 from cutwater.base.schema import Nested, described, table
 from cutwater.federate.measured import AMOUNT, COUNT, SCORE, TEXT, Measured, Replanned
@@ -18,9 +17,6 @@ from cutwater.federate.told_scores import Best, Spread
 from cutwater.plan.latency import SECONDS, Phases
 from cutwater.plan.value import ClientPlan
 from cutwater.scenario.goal import LOSS, by_name
-
-FORMAT = "cutwater.round"
-VERSION = 1
 
 
 def deviation(planned: float | None, actual: float | None) -> float | None:
@@ -252,7 +248,3 @@ class KeptRound:
         """What was delivered of the shares that were promised, of those clients where it was measured."""
         told = [(c.share, c.delivered_share) for c in self.clients if c.delivered_share is not None]
         return ratio(sum(got for _, got in told), sum(share for share, _ in told))
-
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document."""
-        return document(FORMAT, VERSION, table(self))

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
 
 from cutwater.federate.conditions import Condition
 from cutwater.federate.estimates import Estimates
@@ -63,9 +62,10 @@ class Outcome:
         # The round went on after its last update: it waited for a client that was lost or too late.
         return max(others, key=_SECONDS).name
 
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document of a round."""
-        kept = KeptRound(
+    @property
+    def kept(self) -> KeptRound:
+        """The round, client by client, as it is kept."""
+        return KeptRound(
             round=self.round,
             planner=self.plan.planner,
             planned_seconds=self.plan.latency,
@@ -73,7 +73,6 @@ class Outcome:
             failed=self.failed,
             clients=self.parts,
         )
-        return kept.to_json()
 
 
 def plan_round(

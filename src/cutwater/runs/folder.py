@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutwater.base.errors import RunError
-from cutwater.base.jsonfile import (
-    check_document,
-    document,
-    make_folder,
-    read_json,
-    write_atomically,
-    write_json,
-)
+from cutwater.base.jsonfile import check_document, make_folder, read_json, write_atomically, write_json
 from cutwater.base.schema import read, table
 from cutwater.base.speech import Say, by_command, quiet
 from cutwater.federate.estimates import Estimates
@@ -94,11 +87,13 @@ class RunFolder:
 
     def save(self, round_: Round) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
-        number, after = round_.progress.round, round_.progress
+        number, after, outcome = round_.progress.round, round_.progress, round_.outcome
         if round_.measured is not None:
-            write_json(self.path / layout.of_round(layout.MEASURED, number), round_.measured.to_json())
-        write_json(self.path / layout.of_round(layout.PLANS, number), round_.outcome.plan.to_json())
-        write_json(self.path / layout.of_round(layout.ROUNDS, number), round_.outcome.to_json())
+            measured = layout.MEASURED_FORMAT.document(round_.measured)
+            write_json(self.path / layout.of_round(layout.MEASURED, number), measured)
+        write_json(self.path / layout.of_round(layout.PLANS, number), outcome.plan.to_json())
+        kept = layout.ROUND_FORMAT.document(outcome.kept)
+        write_json(self.path / layout.of_round(layout.ROUNDS, number), kept)
         metrics.append(self.metrics, round_.record)
         state = {
             "virtual_seconds": after.virtual_seconds,
@@ -106,7 +101,7 @@ class RunFolder:
             "estimates": after.estimates.to_json(),
             "holds": dict(after.holds),
             "best": after.best and table(after.best),
-            "failed": round_.outcome.failed is not None,
+            "failed": outcome.failed is not None,
         }
         if after.best is not None and after.best.round == number:
             # Before the checkpoint: killed in between, the round is done again and has the same best.
@@ -316,7 +311,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, engine: str
         scenario=None if study.source is None else str(Path(study.source).resolve()),
     )
     # The description comes last: where it stands, the rest of the folder's beginning does too.
-    write_json(folder.path / layout.RUN, document(*layout.RUN_FORMAT, table(info)))
+    write_json(folder.path / layout.RUN, layout.RUN_FORMAT.document(info))
 
 
 def _refuse_other_files(path: Path) -> None:

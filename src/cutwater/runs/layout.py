@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from cutwater.base.errors import FileFormatError
+from cutwater.base.jsonfile import document
 from cutwater.base.kinds import MOST, Named, Table, Whole
-from cutwater.base.schema import described
-from cutwater.federate import measured, record
+from cutwater.base.schema import described, table
 from cutwater.federate.measured import AMOUNT, COUNT, TEXT
 
 RUN = "run.json"
@@ -27,10 +27,14 @@ class Format(NamedTuple):
     format: str
     version: int
 
+    def document(self, made: Any) -> dict[str, Any]:
+        """The JSON object that stands for an object of a described class."""
+        return document(*self, table(made))
+
 
 RUN_FORMAT = Format("cutwater.run", 1)
-ROUND_FORMAT = Format(record.FORMAT, record.VERSION)
-MEASURED_FORMAT = Format(measured.FORMAT, measured.VERSION)
+ROUND_FORMAT = Format("cutwater.round", 1)
+MEASURED_FORMAT = Format("cutwater.measured", 1)
 
 
 def of_round(folder: str, number: int) -> str:
