@@ -7,6 +7,15 @@
   /* A number where it is one, else the text, so that the server can name what is wrong with it. */
   CW.numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
+  /* Put a key into a table of the scenario, or take it out; no table is empty. */
+  CW.setIn = (state, table, key, value) => {
+    const fresh = { ...state[table] };
+    if (value === undefined) delete fresh[key];
+    else fresh[key] = value;
+    if (Object.keys(fresh).length) state[table] = fresh;
+    else delete state[table];
+  };
+
   CW.controls = ({ start, changed }) => {
     let state = null,
       ends = [1e11, 1e14];
