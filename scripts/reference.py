@@ -4,8 +4,7 @@ from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
 from cutwater.federate.measured import Measured, Moved, Replanned, RoundMeasured
-from cutwater.federate.record import ClientRound, KeptRound, Record
-from cutwater.federate.told_scores import Best, Spread
+from cutwater.federate.record import Best, ClientRound, KeptRound, Record, Spread
 from cutwater.flower.run_config import RunConfig
 from cutwater.plan.latency import Phases
 from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration

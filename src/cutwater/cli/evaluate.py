@@ -56,7 +56,7 @@ def evaluate(
 
 
 def _show(model: "KeptModel", source: str, found: "Tested") -> None:
-    from cutwater.federate.told_scores import score_name, value_text
+    from cutwater.federate.record import score_name, value_text
 
     more = ("Clients' mean", "Least", "Most") if found.spreads else ()
     table = results_table(("Score",), ("Test set", *more))

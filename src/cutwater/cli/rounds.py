@@ -32,7 +32,8 @@ def plan_error_text(error: "PlanDeviation") -> str:
 
 def scores_text(record: "Record") -> list[str]:
     """The scores of a round for people: accuracy, or else the test loss, and all metrics."""
-    from cutwater.federate.told_scores import score_text
+
+    from cutwater.federate.record import score_text
 
     found = record.scores
     if "accuracy" in found:

@@ -220,7 +220,7 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
 
 def score_lines(result: "Summary") -> list[tuple[str, str]]:
     """What the model came to, for people, and which one was kept as the best."""
-    from cutwater.federate.told_scores import score_name, score_text, value_text
+    from cutwater.federate.record import score_name, score_text, value_text
 
     lines = []
     if result.accuracy is not None and result.best_accuracy is not None:

@@ -16,11 +16,10 @@ from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
 from cutwater.federate.judge import Judged, Refused
 from cutwater.federate.measured import Replanned, RoundMeasured
-from cutwater.federate.record import ClientRound, Record
+from cutwater.federate.record import Best, ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, unplanned
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested, best_so_far, check_evaluation, out_of_patience
-from cutwater.federate.told_scores import Best
 from cutwater.model.precision import one_thread
 from cutwater.plan.fleet import Held
 from cutwater.plan.latency import Phases

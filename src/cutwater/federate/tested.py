@@ -6,8 +6,8 @@ from itertools import groupby
 
 from cutwater.base.errors import EngineError
 from cutwater.data.test_batches import TEST_SET
+from cutwater.federate.record import Best, Spread
 from cutwater.federate.study import Study
-from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal
 from cutwater.train.evaluation import check_told
 from cutwater.train.scores import Score, Scored

@@ -12,8 +12,7 @@ from typing import Any
 from cutwater.base.errors import RunError
 from cutwater.base.schema import table
 from cutwater.base.text import shown
-from cutwater.federate.record import ClientRound, KeptRound, Record
-from cutwater.federate.told_scores import score_text
+from cutwater.federate.record import ClientRound, KeptRound, Record, score_text
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.report.crossings import Crossings
 from cutwater.runs import layout

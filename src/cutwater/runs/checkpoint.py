@@ -29,7 +29,7 @@ from cutwater.base.jsonfile import write_atomically
 from cutwater.base.kinds import Many, Table, Text, Whole
 from cutwater.base.schema import described, read
 from cutwater.base.speech import by_file
-from cutwater.federate.told_scores import Best
+from cutwater.federate.record import Best
 from cutwater.runs.confined import read_file
 from cutwater.runs.layout import CHECKPOINTS
 from cutwater.train.aggregate import weights_sha256

@@ -14,8 +14,8 @@ from cutwater.base.schema import read, table
 from cutwater.base.speech import Say, by_command, quiet
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.loop import Progress, Round, start
+from cutwater.federate.record import Best
 from cutwater.federate.study import Study
-from cutwater.federate.told_scores import Best
 from cutwater.plan.fleet import Held
 from cutwater.runs import checkpoint, layout, metrics
 from cutwater.runs.layout import Info

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.federate.record import KeptRound, Record, deviation, ratio
-from cutwater.federate.told_scores import Best, Spread
+from cutwater.federate.record import Best, KeptRound, Record, Spread, deviation, ratio
 from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.runs.reader import Run
 from cutwater.scenario.goal import LOSS, MORE, Goal, Target
