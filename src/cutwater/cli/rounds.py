@@ -41,7 +41,6 @@ def plan_error_text(error: "PlanDeviation") -> str:
 
 def scores_text(record: "Record") -> list[str]:
     """The scores of a round for people: accuracy, or else the test loss, and all metrics."""
-
     from cutwater.federate.record import score_text
 
     found = record.scores

@@ -95,16 +95,11 @@ def by_the_clock(study: Study, number: int, plan: Plan, holds: Mapping[str, Held
     clients = [study.client(name) for name in plan.names]
     true = [study.truth.true(client, number) for client in clients]
     lost_at = {name: study.truth.lost_at(name, number) for name in plan.names}
-    truth = _paced(study.problem(under(clients, true, holds)), plan)
+    truth = study.problem(under(clients, true, holds))
+    if plan.rates is not None:  # of shared links, nobody is sent more than it was promised
+        fleet, (up, down) = truth.fleet, plan.rates
+        truth = truth.at_rates(np.minimum(fleet.up, up), np.minimum(fleet.down, down))
     return play(number, plan, truth, lost_at, study.train)
-
-
-def _paced(truth: Problem, plan: Plan) -> Problem:
-    """What is true of the clients whose links are shared: nobody is sent more than it was promised."""
-    if plan.rates is None:
-        return truth
-    fleet, (up, down) = truth.fleet, plan.rates
-    return truth.at_rates(np.minimum(fleet.up, up), np.minimum(fleet.down, down))
 
 
 def play(

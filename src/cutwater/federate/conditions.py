@@ -144,10 +144,10 @@ def read_trace(path: str | Path) -> Trace:
     return Trace({client: tuple(sorted(by.items(), key=lambda item: item[0])) for client, by in rows.items()})
 
 
-def check_trace(path: str, clients: Iterable[str]) -> None:
-    """Refuse a trace that can't be read, or that speaks of a client which is not there."""
+def check_trace(path: str | None, clients: Iterable[str]) -> None:
+    """Refuse a trace, if there is one, that can't be read or speaks of a client which is not there."""
     known = set(clients)
-    for client in read_trace(path).rows:
+    for client in () if path is None else read_trace(path).rows:
         if client not in known:
             raise FileFormatError(
                 f"{path} has rows of client {client!r}, but there is no client of that name; use the names "

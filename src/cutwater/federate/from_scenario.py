@@ -51,8 +51,7 @@ def study_of(
     find_metrics(train.metrics)
     find_evaluate(train)
     conditions = condition_settings(scenario)
-    if conditions.trace is not None:
-        check_trace(conditions.trace, scenario.fleet.names)
+    check_trace(conditions.trace, scenario.fleet.names)
     share_out = data_settings(scenario)
     data = share_out.load(say)
     spec = scenario.model

@@ -133,8 +133,8 @@ class Study:
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
         _check_rounds(fleet, train)
-        if conditions is not None and conditions.trace is not None:
-            check_trace(conditions.trace, fleet.names)
+        conditions = conditions or ConditionSettings()
+        check_trace(conditions.trace, fleet.names)
         partition = _partition(share_out, data, fleet, train.seed)
         trained = partition.train_sizes
         for client, count in zip(fleet, trained, strict=True):
@@ -169,7 +169,7 @@ class Study:
             server=server,
             session=session,
             train=train,
-            conditions=conditions or ConditionSettings(),
+            conditions=conditions,
             loss=wanted,
             aggregator=chosen,
             judge=judge or JudgeSettings(),

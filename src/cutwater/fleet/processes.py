@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from cutwater.base.errors import EngineError
 
 TOKEN = "CUTWATER_FLEET"
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_end_with_parent = (
+    partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+)
+"""Should we be killed without a chance to end our children, the kernel asks them to."""
 _GRACE = 3.0
 """Seconds that processes have to end on their own."""
 
@@ -58,7 +62,7 @@ class Processes:
                     env={**self.environment, **(extra or {})},
                     # Ctrl-C is for us to hear: we end the others in order.
                     start_new_session=True,
-                    preexec_fn=_end_with_parent if _LIBC else None,  # noqa: PLW1509 - one system call
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call
                 )
         except OSError as error:
             raise EngineError(f"{command[0]} can't be started: {error.strerror or error}") from error
@@ -147,12 +151,6 @@ def _signals_wait() -> Iterator[None]:
             signal.signal(each, handler)
         for number in heard:
             signal.raise_signal(number)
-
-
-def _end_with_parent() -> None:
-    """Should we be killed without a chance to end our children, the kernel asks them to."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def carriers(token: str) -> list[int]:

@@ -58,13 +58,12 @@ def measures(runs: Sequence[Sequence[Record]]) -> list[Json]:
     """
     lines = [line for some in runs for line in some]
     there = dict.fromkeys((main_goal(runs).metric, *(name for line in lines for name in line.scores)))
-    return [_measure(name) for name in list(there)[:MOST_MEASURES]]
-
-
-def _measure(name: str) -> Json:
-    """How a metric is called and written; its values are in the lines, or in their ``metrics``."""
     known = {"accuracy": "Test accuracy", "test_loss": "Test loss"}
-    return {"key": name, "title": known.get(name, name), "percent": name == "accuracy"}
+    # How each is called and written; its values are in the lines, or in their ``metrics``.
+    return [
+        {"key": name, "title": known.get(name, name), "percent": name == "accuracy"}
+        for name in list(there)[:MOST_MEASURES]
+    ]
 
 
 def list_entry(name: str, folder: Folder) -> Json:
