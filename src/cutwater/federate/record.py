@@ -82,14 +82,12 @@ class Spread:
     clients: Annotated[int, COUNT, "how many have one"]
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread | None":
-        """The spread of some numbers; None where there is none.
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of some numbers.
 
         >>> Spread.of([0.5, 1.0])
         Spread(mean=0.75, deviation=0.25, least=0.5, most=1.0, clients=2)
         """
-        if not values:
-            return None
         mean = math.fsum(values) / len(values)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
         return cls(mean=mean, deviation=deviation, least=min(values), most=max(values), clients=len(values))

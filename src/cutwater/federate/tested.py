@@ -64,8 +64,7 @@ def check_evaluation(study: Study, weights: State) -> None:
 
 def _spreads(clients: Sequence[Scored]) -> dict[str, Spread]:
     names = dict.fromkeys(name for each in clients for name in each.values)
-    made = {name: Spread.of([each.values[name] for each in clients if name in each.values]) for name in names}
-    return {name: spread for name, spread in made.items() if spread is not None}
+    return {name: Spread.of([each.values[name] for each in clients if name in each.values]) for name in names}
 
 
 def best_so_far(goal: Goal | None, before: Best | None, number: int, scored: Tested) -> Best | None:
