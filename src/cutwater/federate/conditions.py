@@ -146,8 +146,10 @@ def read_trace(path: str | Path) -> Trace:
 
 def check_trace(path: str | None, clients: Iterable[str]) -> None:
     """Refuse a trace, if there is one, that can't be read or speaks of a client which is not there."""
+    if path is None:
+        return
     known = set(clients)
-    for client in () if path is None else read_trace(path).rows:
+    for client in read_trace(path).rows:
         if client not in known:
             raise FileFormatError(
                 f"{path} has rows of client {client!r}, but there is no client of that name; use the names "
