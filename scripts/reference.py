@@ -4,13 +4,12 @@ from pathlib import Path
 
 from cutwater.base.schema import Schema, schema_of
 from cutwater.federate.measured import Measured, Moved, Replanned, RoundMeasured
-from cutwater.federate.record import ClientRound, KeptRound, Record
-from cutwater.federate.told_scores import Best, Spread
+from cutwater.federate.record import Best, ClientRound, KeptRound, Record, Spread
 from cutwater.flower.run_config import RunConfig
 from cutwater.plan.latency import Phases
 from cutwater.plan.value import DOCUMENT, ClientPlan, Iteration
 from cutwater.profile.values import Cut, Profile
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 from cutwater.scenario.jobs import JOB, JOBS
 from cutwater.scenario.reference import refreshed
 

@@ -41,8 +41,7 @@ PURE = (
     "scenario/",
     "federate/measured.py",
     "federate/record.py",
-    "federate/told_scores.py",
-    *(f"runs/{name}.py" for name in ("audit", "confined", "info", "layout", "metrics", "reader", "summary")),
+    *(f"runs/{name}.py" for name in ("audit", "confined", "layout", "metrics", "reader", "summary")),
 )
 """What must work without torch: planning from a saved profile, and looking at runs."""
 FILES = sorted(ROOT.rglob("*.py"))

@@ -7,7 +7,7 @@ executors of one's own are written with.
 
 from typing import TYPE_CHECKING
 
-from cutwater.base.lazy import offered
+from cutwater.base.lazy import by_name, offered
 
 if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.base.errors import CutwaterError as CutwaterError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.profile.count import profile_layered as profile_layered, profile_model as profile_model
     from cutwater.profile.measure import measure as measure
     from cutwater.profile.values import Profile as Profile
-    from cutwater.runs.models import load_run as load_run
+    from cutwater.runs.checkpoint import load_run as load_run
     from cutwater.scenario.file import Scenario as Scenario, load_scenario as load_scenario
     from cutwater.scenario.jobs import load_jobs as load_jobs
     from cutwater.scenario.settings import (
@@ -40,44 +40,35 @@ if TYPE_CHECKING:  # what type checkers and editors see
         TrainSettings as TrainSettings,
     )
 
-_HOME = {
-    "Client": "cutwater.plan.fleet",
-    "ConditionSettings": "cutwater.scenario.settings",
-    "CutwaterError": "cutwater.base.errors",
-    "DataSettings": "cutwater.scenario.settings",
-    "Fleet": "cutwater.plan.fleet",
-    "Job": "cutwater.plan.jobs",
-    "JobsPlan": "cutwater.plan.jobs",
-    "Layered": "cutwater.model.layers",
-    "Pad": "cutwater.data.padding",
-    "Plan": "cutwater.plan.value",
-    "Problem": "cutwater.plan.problem",
-    "Profile": "cutwater.profile.values",
-    "Round": "cutwater.federate.loop",
-    "Scenario": "cutwater.scenario.file",
-    "Server": "cutwater.plan.problem",
-    "Session": "cutwater.plan.session",
-    "Study": "cutwater.federate.study",
-    "TrainSettings": "cutwater.scenario.settings",
-    "TrainedRun": "cutwater.federate.loop",
-    "build": "cutwater.model.zoo",
-    "evaluate": "cutwater.execute.finished",
-    "export": "cutwater.execute.finished",
-    "from_datasets": "cutwater.data.custom",
-    "join": "cutwater.model.halves",
-    "layered": "cutwater.model.discover.layered",
-    "load_jobs": "cutwater.scenario.jobs",
-    "load_run": "cutwater.runs.models",
-    "load_scenario": "cutwater.scenario.file",
-    "measure": "cutwater.profile.measure",
-    "plan_jobs": "cutwater.plan.jobs",
-    "predict": "cutwater.execute.finished",
-    "profile_layered": "cutwater.profile.count",
-    "profile_model": "cutwater.profile.count",
-    "run": "cutwater.execute.local",
-    "solve": "cutwater.plan.planners",
-    "study_of": "cutwater.federate.from_scenario",
-}
+_HOME = by_name(
+    {
+        "cutwater.base.errors": ("CutwaterError",),
+        "cutwater.data.custom": ("from_datasets",),
+        "cutwater.data.padding": ("Pad",),
+        "cutwater.execute.finished": ("evaluate", "export", "predict"),
+        "cutwater.execute.local": ("run",),
+        "cutwater.federate.from_scenario": ("study_of",),
+        "cutwater.federate.loop": ("Round", "TrainedRun"),
+        "cutwater.federate.study": ("Study",),
+        "cutwater.model.discover.layered": ("layered",),
+        "cutwater.model.halves": ("join",),
+        "cutwater.model.layers": ("Layered",),
+        "cutwater.model.zoo": ("build",),
+        "cutwater.plan.fleet": ("Client", "Fleet"),
+        "cutwater.plan.jobs": ("Job", "JobsPlan", "plan_jobs"),
+        "cutwater.plan.planners": ("solve",),
+        "cutwater.plan.problem": ("Problem", "Server"),
+        "cutwater.plan.session": ("Session",),
+        "cutwater.plan.value": ("Plan",),
+        "cutwater.profile.count": ("profile_layered", "profile_model"),
+        "cutwater.profile.measure": ("measure",),
+        "cutwater.profile.values": ("Profile",),
+        "cutwater.runs.checkpoint": ("load_run",),
+        "cutwater.scenario.file": ("Scenario", "load_scenario"),
+        "cutwater.scenario.jobs": ("load_jobs",),
+        "cutwater.scenario.settings": ("ConditionSettings", "DataSettings", "TrainSettings"),
+    }
+)
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
 __getattr__, __dir__ = offered(__name__, _HOME)

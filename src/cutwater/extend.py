@@ -10,7 +10,7 @@ of a study with an :class:`Executor` of one's own, of which ``examples/own_execu
 
 from typing import TYPE_CHECKING
 
-from cutwater.base.lazy import offered
+from cutwater.base.lazy import by_name, offered
 
 if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.base.errors import CodecError as CodecError
@@ -54,42 +54,30 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from cutwater.train.scores import Score as Score
     from cutwater.train.session import Result as Result, Task as Task
 
-_HOME = {
-    "Aggregator": "cutwater.federate.aggregators",
-    "Arrival": "cutwater.federate.executor",
-    "BadUpdate": "cutwater.train.expected",
-    "Codec": "cutwater.codec.value",
-    "CodecError": "cutwater.base.errors",
-    "Collection": "cutwater.federate.aggregators",
-    "Condition": "cutwater.federate.conditions",
-    "Executor": "cutwater.federate.executor",
-    "LocalTrainer": "cutwater.execute.local",
-    "Lost": "cutwater.federate.executor",
-    "NOTHING": "cutwater.plan.latency",
-    "Orders": "cutwater.federate.executor",
-    "Partition": "cutwater.data.partition",
-    "Phases": "cutwater.plan.latency",
-    "Progress": "cutwater.federate.loop",
-    "Record": "cutwater.federate.record",
-    "Result": "cutwater.train.session",
-    "Score": "cutwater.train.scores",
-    "Size": "cutwater.codec.value",
-    "Task": "cutwater.train.session",
-    "Traffic": "cutwater.model.traffic",
-    "Trainer": "cutwater.federate.executor",
-    "Update": "cutwater.federate.executor",
-    "VirtualClock": "cutwater.federate.clock",
-    "Wires": "cutwater.plan.session",
-    "assemble": "cutwater.plan.value",
-    "latency": "cutwater.plan.latency",
-    "load_newest": "cutwater.runs.checkpoint",
-    "register": "cutwater.plan.planners",
-    "rounds": "cutwater.federate.loop",
-    "server_work": "cutwater.plan.latency",
-    "start": "cutwater.federate.loop",
-    "train": "cutwater.federate.loop",
-    "verify": "cutwater.federate.verify",
-}
+_HOME = by_name(
+    {
+        "cutwater.base.errors": ("CodecError",),
+        "cutwater.codec.value": ("Codec", "Size"),
+        "cutwater.data.partition": ("Partition",),
+        "cutwater.execute.local": ("LocalTrainer",),
+        "cutwater.federate.aggregators": ("Aggregator", "Collection"),
+        "cutwater.federate.clock": ("VirtualClock",),
+        "cutwater.federate.conditions": ("Condition",),
+        "cutwater.federate.executor": ("Arrival", "Executor", "Lost", "Orders", "Trainer", "Update"),
+        "cutwater.federate.loop": ("Progress", "rounds", "start", "train"),
+        "cutwater.federate.record": ("Record",),
+        "cutwater.federate.verify": ("verify",),
+        "cutwater.model.traffic": ("Traffic",),
+        "cutwater.plan.latency": ("NOTHING", "Phases", "latency", "server_work"),
+        "cutwater.plan.planners": ("register",),
+        "cutwater.plan.session": ("Wires",),
+        "cutwater.plan.value": ("assemble",),
+        "cutwater.runs.checkpoint": ("load_newest",),
+        "cutwater.train.expected": ("BadUpdate",),
+        "cutwater.train.scores": ("Score",),
+        "cutwater.train.session": ("Result", "Task"),
+    }
+)
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
 __getattr__, __dir__ = offered(__name__, _HOME)

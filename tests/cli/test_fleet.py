@@ -26,6 +26,7 @@ from cutwater.cli.main import app
 from cutwater.fleet.link_probe import EchoServer
 from cutwater.fleet.processes import TOKEN
 from cutwater.plan.latency import PHASES
+from cutwater.runs.layout import MEASURED_FORMAT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.toml"
 
@@ -151,7 +152,7 @@ def write_measured(
     )
     (run / "measured").mkdir()
     (run / "measured" / "00001.json").write_text(
-        json.dumps(RoundMeasured(1, 9.9, (client,), replanned=replanned).to_json())
+        json.dumps(MEASURED_FORMAT.document(RoundMeasured(1, 9.9, (client,), replanned=replanned)))
     )
 
 

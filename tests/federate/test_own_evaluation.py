@@ -15,7 +15,7 @@ from cutwater.data.custom import from_datasets
 from cutwater.execute import local
 from cutwater.execute.finished import evaluate
 from cutwater.runs import metrics
-from cutwater.runs.models import load_run
+from cutwater.runs.checkpoint import load_run
 from cutwater.scenario.settings import TrainSettings
 
 PROBE = torch.randn(9, 6, generator=torch.Generator().manual_seed(8))

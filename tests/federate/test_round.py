@@ -16,6 +16,7 @@ from cutwater.federate.round import under
 from cutwater.plan.baselines import fedavg
 from cutwater.plan.fleet import Client
 from cutwater.plan.problem import Band, Problem
+from cutwater.runs.layout import ROUND_FORMAT
 from cutwater.scenario.settings import TrainSettings
 
 STUDY = small_study()
@@ -209,7 +210,7 @@ def test_conditions_replace_compute_and_rates_and_nothing_else():
 
 def test_a_round_as_json_tells_planned_from_actual():
     study = small_study(conditions={"change": "jitter", "dropout": 0.3})
-    document = clocked(study, 1).to_json()
+    document = ROUND_FORMAT.document(clocked(study, 1).kept)
     assert document["format"] == "cutwater.round"
     assert len(document["clients"]) == len(study.fleet)
     for client in document["clients"]:

@@ -4,8 +4,8 @@ from collecting import run
 from flower_cases import grid_of, served, settings, write_four
 
 from cutwater.flower.shared_study import study_for
+from cutwater.runs.checkpoint import load_run
 from cutwater.runs.metrics import read
-from cutwater.runs.models import load_run
 from cutwater.train.aggregate import weights_sha256
 
 METRICS = """

@@ -17,6 +17,7 @@ from cutwater.plan.problem import Problem, Server
 from cutwater.plan.session import Session, Wires
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Cut, Profile
+from cutwater.runs.layout import ROUND_FORMAT
 from cutwater.runs.metrics import parse
 
 
@@ -162,7 +163,7 @@ def _round(
     reason = "3 of 6 clients were done, but the quorum is 5" if failed else None
     body = {"round": number, "planned_seconds": plan.latency, "actual_seconds": seconds, "failed": reason}
     kept = KeptRound(**body, planner=plan.planner, clients=clients)
-    write_json(folder / f"rounds/{number:05d}.json", kept.to_json())
+    write_json(folder / f"rounds/{number:05d}.json", ROUND_FORMAT.document(kept))
     names = [client.name for client in clients if client.done]
     slowest = max(clients, key=lambda client: client.actual_seconds).name
     return {**body, "bottleneck": slowest, "clients": [] if failed else names, "lost": lost}

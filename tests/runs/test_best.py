@@ -11,7 +11,7 @@ from small_study import small_study
 from cutwater.base.errors import CutwaterError, RunError
 from cutwater.execute import local
 from cutwater.runs import metrics
-from cutwater.runs.models import load_run
+from cutwater.runs.checkpoint import load_run
 from cutwater.scenario.goal import Goal, Target
 from cutwater.scenario.settings import TrainSettings
 from cutwater.train.aggregate import weights_sha256

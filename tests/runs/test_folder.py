@@ -19,7 +19,7 @@ from cutwater.plan.problem import Server
 from cutwater.plan.value import Plan
 from cutwater.profile.values import Profile
 from cutwater.runs import checkpoint, metrics
-from cutwater.runs.folder import RunFolder, open_run
+from cutwater.runs.folder import RunFolder, begin
 
 
 def rounds(study, count):
@@ -204,7 +204,8 @@ def test_a_folder_with_other_things_in_it_is_refused(study, tmp_path):
 
 @pytest.mark.parametrize("kept", ["measured", "plans"])
 def test_a_run_that_was_killed_while_its_first_round_was_written_is_begun_anew(study, tmp_path, kept):
-    open_run(tmp_path, study).close()
+    folder, _ = begin(study, tmp_path, engine="local")
+    folder.close()
     (tmp_path / kept).mkdir()
     (tmp_path / kept / "00001.json").write_text("{}")
     run(rounds(study, 1), tmp_path, resume=True)
@@ -272,7 +273,8 @@ def test_a_folder_is_free_again_after_a_run_and_after_a_failure(study, tmp_path)
 
 def test_what_a_kill_at_the_beginning_leaves_is_no_obstacle(study, tmp_path):
     folder = tmp_path / "run"
-    open_run(folder, study, scenario="x = 1").close()
+    begun, _ = begin(study, folder, engine="local", scenario="x = 1")
+    begun.close()
     (folder / "run.json").rename(folder / ".run.json.abcd")
     assert len(run(study, folder)) == 4
 

@@ -17,7 +17,7 @@ from schedules import schedule
 
 from cutwater.cli.main import main
 from cutwater.runs import metrics
-from cutwater.runs.models import load_run
+from cutwater.runs.checkpoint import load_run
 from cutwater.train.aggregate import weights_sha256
 
 SCENARIO = """

@@ -11,8 +11,8 @@ from cutwater.execute.local import LocalTrainer
 from cutwater.federate.clock import VirtualClock
 from cutwater.federate.loop import rounds
 from cutwater.runs import metrics
+from cutwater.runs.checkpoint import load_run
 from cutwater.runs.folder import begin
-from cutwater.runs.models import load_run
 
 ROUNDS = 4
 

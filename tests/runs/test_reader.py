@@ -227,7 +227,7 @@ def test_what_a_later_release_may_add_is_passed_over(tmp_path):
 def test_a_damaged_measurement_is_left_out_and_its_client_stays(tmp_path):
     folder = write_run(tmp_path / "run", rounds=1)
     good = Measured("c1", 9.0, 8.0, 1.0, 0.5, 3, 4, 1e9, 2e9, emulated=True)
-    document = RoundMeasured(1, 9.5, (good, replace(good, name="c2"))).to_json()
+    document = layout.MEASURED_FORMAT.document(RoundMeasured(1, 9.5, (good, replace(good, name="c2"))))
     document["clients"][1]["bytes_up"] = "many"
     (folder / "measured").mkdir()
     (folder / "measured" / "00001.json").write_text(json.dumps(document))
@@ -240,7 +240,7 @@ def test_a_damaged_measurement_is_left_out_and_its_client_stays(tmp_path):
 def test_a_damaged_change_of_shares_is_left_out_and_the_rest_of_the_measurement_stays(tmp_path):
     folder = write_run(tmp_path / "run", rounds=1)
     good = Replanned(3.0, "client c2 is lost", 9.0, 8.0, {"c1": 2e9})
-    document = RoundMeasured(1, 9.5, (), 0.5, (good, good)).to_json()
+    document = layout.MEASURED_FORMAT.document(RoundMeasured(1, 9.5, (), 0.5, (good, good)))
     document["replanned"][1]["shares"] = {"c1": "all"}
     (folder / "measured").mkdir()
     place = folder / "measured" / "00001.json"

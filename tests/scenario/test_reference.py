@@ -16,7 +16,7 @@ from cutwater.base.kinds import Text
 from cutwater.base.schema import NO_DEFAULT, schema_of
 from cutwater.profile.count import COUNTERS
 from cutwater.profile.values import COUNTS
-from cutwater.scenario.file import mistakes
+from cutwater.scenario.jobs import mistakes
 from cutwater.scenario.reference import refreshed, rows
 from cutwater.scenario.sections import SECTIONS, TOP, json_schema
 from cutwater.stream.ticket import Claims

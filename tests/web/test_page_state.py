@@ -226,6 +226,7 @@ def test_what_is_written_as_toml_is_what_tomllib_reads(tables):
         {"min_cut": 2},
         {"server": "0.123 TFLOPS"},
         {"prices": {"compute": "0.02 EUR / GFLOPS / day", "link": "3 EUR / MB/s / month"}},
+        {"prices": {"uplink": "3 EUR / MB/s / h", "downlink": "0.2 EUR / MB/s / h"}},
         {"uplink": {"capacity": "0.7 MB/s"}, "downlink": {"capacity": "3 MB/s"}},
         {"planner": "greedy"},
         {"wire": {"up": "int8", "down": ["fp32", "bf16"], "schedule": "overlapped"}} | PARTS,

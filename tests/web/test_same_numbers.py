@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_every_command_and_page_shows_the_same_numbers_of_a_run(made):
     assert viewed == report
     for run in report["runs"]:
         name = run["name"]
-        numbers = summary(read_run(made / name).lines).to_json()
+        numbers = asdict(summary(read_run(made / name).lines))
         audit = audits[name]
         assert numbers["plan_error"]["mean"] > 0
         assert audit["summary"] == numbers

@@ -65,10 +65,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
 
     A link stays a link and leads to the new content; what is no file, such as /dev/stdout, is written to.
     """
+    pieces = (content,) if isinstance(content, bytes) else content
     try:
         if Path(path).exists() and not Path(path).is_file():
             with Path(path).open("wb") as device:
-                device.writelines(_pieces(content))
+                device.writelines(pieces)
             return
         target = Path(path).resolve()
         make_folder(target.parent)
@@ -79,7 +80,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
             with os.fdopen(descriptor, "wb") as file:
                 if target.exists():
                     os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
-                file.writelines(_pieces(content))
+                file.writelines(pieces)
                 file.flush()
                 os.fsync(descriptor)
             os.replace(temporary, target)
@@ -91,10 +92,6 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
         raise FileFormatError(f"{path} can't be written: {error.strerror or error}") from error
     except ValueError as error:  # a path that can't be one: it holds a null character
         raise FileFormatError(f"{str(path)!r} can't be written: {error}") from error
-
-
-def _pieces(content: bytes | Iterable[bytes]) -> Iterable[bytes]:
-    return (content,) if isinstance(content, bytes) else content
 
 
 def make_folder(folder: Path) -> None:

@@ -391,19 +391,14 @@ class Named(Kind):
 
     def parse(self, value: Any) -> dict[str, Any]:
         """The values, each from how a file writes it."""
-        return {shown(name): self.each.parse(one) for name, one in self._items(value)}
+        return {shown(name): self.each.parse(one) for name, one in Table().take(value).items()}
 
     def write(self, value: Any) -> dict[str, Any]:
         """A table."""
         return {name: self.each.write(one) for name, one in value.items()}
 
     def _take(self, value: Any) -> dict[str, Any]:
-        return {shown(name): self.each.take(one) for name, one in self._items(value)}
-
-    def _items(self, value: Any) -> Iterable[tuple[str, Any]]:
-        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise ValueError(value)
-        return value.items()
+        return {shown(name): self.each.take(one) for name, one in Table().take(value).items()}
 
 
 @dataclass(frozen=True)

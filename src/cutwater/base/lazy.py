@@ -1,6 +1,6 @@
 """Names that a module offers and imports on first use, so that planning never waits for torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,3 +19,8 @@ def offered(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(import_module(homes[name]), name)
 
     return find, lambda: sorted(homes)
+
+
+def by_name(homes: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Where each name lives, of names that are listed module by module."""
+    return {name: home for home, names in homes.items() for name in names}

@@ -15,7 +15,9 @@ from cutwater.base.errors import UnitError
 Unit = Literal["compute", "rate", "size", "time"]
 
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_UNITS = {"B": 8.0, "byte": 8.0, "bytes": 8.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0, "h": 3600.0}
+"""Bits or seconds of those units that are not the ones of Cutwater."""
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]+)"
 """Separators stand between thousands alone: where a comma is meant as a point, it is a factor of ten."""
 _NUMBER = rf"\s*([-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?nan|[-+]?inf)\s*"
@@ -63,7 +65,7 @@ def parse_quantity(kind: Unit, text: object, what: str, *, or_zero: bool = False
     if match is None:
         raise UnitError(f"{what} is {text!r}, but must be {written.words}")
     number, prefix, unit = match.groups()
-    value = float(number.replace(",", "").replace("_", "")) * (_scale(prefix) * _of_unit(unit))
+    value = float(number.replace(",", "").replace("_", "")) * (_SCALE[prefix] * _UNITS.get(unit, 1.0))
     if not (_LEAST <= value <= _MOST or (or_zero and value == 0)):
         allowed = f"{'0 or ' if or_zero else ''}{_LEAST:g} to {_MOST:g} {written.unit}"
         raise UnitError(f"{what} is {text!r}, but must be a finite number from {allowed}")
@@ -171,18 +173,6 @@ def show_seconds(seconds: float) -> str:
     if seconds >= 0.9995 or seconds == 0:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} µs"
-
-
-def _scale(prefix: str) -> float:
-    return _BINARY.get(prefix) or _SCALE[prefix]
-
-
-_UNITS = {"B": 8.0, "byte": 8.0, "bytes": 8.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0, "h": 3600.0}
-
-
-def _of_unit(unit: str) -> float:
-    """Bits, FLOPS or seconds that a unit is."""
-    return _UNITS.get(unit, 1.0)
 
 
 def _show(value: float, unit: str) -> str:

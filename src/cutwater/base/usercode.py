@@ -32,7 +32,10 @@ def find(name: str, what: str, refused: type[CutwaterError]) -> Callable[..., An
     'b'
     """
     module, _, path = name.partition(":")
-    _put_first([*_beside, os.getcwd()])
+    # An installed command looks in neither of these folders, where a user's modules usually are.
+    folders = [*_beside, os.getcwd()]
+    if sys.path[: len(folders)] != folders:
+        sys.path[:] = [*folders, *(place for place in sys.path if place not in folders)]
     try:
         found = attrgetter(path)(import_module(module))
     except Exception as error:  # whatever a user's module does when it is imported
@@ -45,12 +48,6 @@ def find(name: str, what: str, refused: type[CutwaterError]) -> Callable[..., An
         raise refused(f"{what} {name!r} is {type(found).__name__}, but must be a function or class")
     made: Callable[..., Any] = found
     return made
-
-
-def _put_first(folders: list[str]) -> None:
-    """An installed command looks in neither of these folders, where a user's modules usually are."""
-    if sys.path[: len(folders)] != folders:
-        sys.path[:] = [*folders, *(place for place in sys.path if place not in folders)]
 
 
 def _check_is_the_one(name: str, what: str, module: str, refused: type[CutwaterError]) -> None:

@@ -1,5 +1,6 @@
-"""What --help says of a command: its docstring as it stands, and every argument's own line."""
+"""What --help says of a command (its docstring as it stands, every argument's own line), and --debug."""
 
+import os
 from inspect import unwrap
 from typing import Any, get_type_hints
 
@@ -7,7 +8,22 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import ArgumentInfo
 
-from cutwater.cli import debug
+_asked = [False]
+
+
+def on_debug(_context: Any, _option: Any, wanted: bool) -> None:
+    """What --debug does."""
+    _asked[0] = _asked[0] or wanted
+
+
+def debug_off() -> None:
+    """Before a command, nobody has asked."""
+    _asked[0] = False
+
+
+def is_debugging() -> bool:
+    """Whether mistakes are told with their traceback: by --debug of a command, or CUTWATER_DEBUG=1."""
+    return _asked[0] or os.environ.get("CUTWATER_DEBUG", "0") not in ("", "0")
 
 
 class Command(TyperCommand):
@@ -26,7 +42,7 @@ class Command(TyperCommand):
                 is_flag=True,
                 default=False,
                 expose_value=False,
-                callback=debug.on,
+                callback=on_debug,
                 help="Show where in the code a mistake comes from; CUTWATER_DEBUG=1 does, too.",
             )
         )

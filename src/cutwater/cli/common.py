@@ -86,18 +86,13 @@ def results_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
 
 def print_json(data: Any) -> None:
     """Results for programs: JSON alone on standard output."""
-    try:
-        sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        seen_enough()
+    print_pieces([json.dumps(data, indent=2, allow_nan=False), "\n"])
 
 
-def print_pieces(pieces: Iterable[bytes]) -> None:
+def print_pieces(pieces: Iterable[str]) -> None:
     """The same, where it is made piece by piece."""
     try:
-        for piece in pieces:
-            sys.stdout.write(piece.decode())
+        sys.stdout.writelines(pieces)
         sys.stdout.flush()
     except BrokenPipeError:
         seen_enough()

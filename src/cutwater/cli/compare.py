@@ -1,6 +1,7 @@
 """`cutwater compare`: all planners on one scenario."""
 
 import time
+from functools import partial
 from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,10 +101,7 @@ def _worth(problem: "Problem") -> "list[Worth]":
 
     with progress() as bar:
         task = bar.add_task("planning", total=(len(CODECS) + len(FAR_CODECS)) * len(PARTS))
-
-        def advance() -> None:
-            bar.advance(task)
-
+        advance = partial(bar.advance, task)
         return [*worth(problem, advance), *worth(problem, advance, codecs=FAR_CODECS, rtt=FAR)]
 
 

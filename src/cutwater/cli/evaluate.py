@@ -7,11 +7,11 @@ from rich.markup import escape
 
 from cutwater.cli.common import Json, err, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.rounds import BestOption, RunFolder, kept_model, kept_study, which
 
 if TYPE_CHECKING:
     from cutwater.federate.tested import Tested
-    from cutwater.runs.models import KeptModel
+    from cutwater.runs.checkpoint import KeptModel
 
 
 def evaluate(
@@ -56,7 +56,7 @@ def evaluate(
 
 
 def _show(model: "KeptModel", source: str, found: "Tested") -> None:
-    from cutwater.federate.told_scores import score_name, value_text
+    from cutwater.federate.record import score_name, value_text
 
     more = ("Clients' mean", "Least", "Most") if found.spreads else ()
     table = results_table(("Score",), ("Test set", *more))

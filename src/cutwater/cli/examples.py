@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cutwater.base.errors import RunError
-from cutwater.base.examples import examples_folder
+from cutwater.base.folders import examples_folder
 from cutwater.cli.common import Json, print_json, say
 
 KINDS = (".toml", ".py", ".sh", ".csv", ".ipynb")

@@ -62,7 +62,7 @@ def plan(
     if out is not None:
         write_plan(out, result, more)
     if json_:
-        print_pieces(json_pieces(result, more))
+        print_pieces(piece.decode() for piece in json_pieces(result, more))
         return
     _show(result, len(result) if all_ else MOST)
     if bend is not None:

@@ -1,6 +1,7 @@
 """`cutwater probe`: what this device computes and how fast its link to the server is."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,6 @@ from cutwater.base.units import parse_size, show_compute, show_rate, show_second
 from cutwater.cli.common import Json, err, print_json, say
 
 if TYPE_CHECKING:
-    from cutwater.fleet.link_probe import Link
-    from cutwater.plan.session import Session
     from cutwater.profile.measure import Measurement
 
 
@@ -42,10 +41,14 @@ def probe(
         _listen(*_address(listen))
         return
     measurement = _measure(scenario, repetitions)
-    link = _link(server, fingerprint, size) if server is not None else None
+    link = None
+    if server is not None:
+        from cutwater.fleet.link_probe import probe_link
+
+        link = probe_link(*_address(server), fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
     if json_:
         found: dict[str, Any] = {"compute": measurement.to_json()}
-        print_json({**found, "link": link.to_json() if link else None})
+        print_json({**found, "link": asdict(link) if link else None})
         return
     say(f'compute = "{show_compute(measurement.flops.median)}"')
     if link is not None:
@@ -59,34 +62,24 @@ def probe(
 def _measure(path: Path | None, repetitions: int) -> "Measurement":
     import torch
 
+    from cutwater.plan.session import part_sizes
     from cutwater.profile.count import load_model
     from cutwater.profile.measure import measure
     from cutwater.scenario.file import load_scenario
     from cutwater.scenario.sections import ModelSpec
 
-    scenario = load_scenario(path) if path is not None else None
-    if scenario is not None and scenario.model is None:
-        raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
-    spec = ModelSpec("cnn") if scenario is None or scenario.model is None else scenario.model
-    batch = 32 if scenario is None else _samples_at_once(scenario.session)
+    scenario, spec, batch = None, ModelSpec("cnn"), 32
+    if path is not None:
+        scenario = load_scenario(path)
+        if scenario.model is None:
+            raise EngineError(f"{path} has a profile but no [model]: measuring needs the model itself")
+        spec, session = scenario.model, scenario.session
+        # The larger parts of a mini-batch: a processor may be faster with some sizes than others.
+        batch = max(part_sizes(session.batch_size, session.micro_batches))
     torch.set_num_threads(1)  # as sessions run
     layered, example = load_model(spec.name, spec.input, spec.classes, batch, **(spec.options or {}))
     flops = scenario.profile.total_flops if scenario is not None else None
     return measure(layered, example, repetitions, flops_per_sample=flops)
-
-
-def _samples_at_once(session: "Session") -> int:
-    """The size of the larger parts of a mini-batch: a processor may be faster with some sizes than others."""
-    from cutwater.plan.session import part_sizes
-
-    return max(part_sizes(session.batch_size, session.micro_batches))
-
-
-def _link(server: str, fingerprint: str | None, size: str) -> "Link":
-    from cutwater.fleet.link_probe import probe_link
-
-    host, port = _address(server)
-    return probe_link(host, port, fingerprint=fingerprint, bytes_=int(parse_size(size) // 8))
 
 
 def _listen(host: str, port: int) -> None:

@@ -1,19 +1,27 @@
-"""What is seen of training while it goes on: a live line on a terminal, a plain line a round elsewhere."""
+"""What is seen of runs: the model of one that is over, and a line for each round of one that goes on."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutwater.base.units import show_seconds
-from cutwater.cli.common import err, say
+from cutwater.cli.common import BUILDING, err, say
 
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
     from cutwater.federate.loop import Round
     from cutwater.federate.record import Record
+    from cutwater.federate.study import Study
+    from cutwater.runs.checkpoint import KeptModel
     from cutwater.runs.summary import PlanDeviation
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, as cutwater train leaves it.")]
+BestOption = Annotated[
+    bool, typer.Option("--best", help=r"The best model, which keep_best in \[train] keeps, not the newest.")
+]
 
 
 def percent(fraction: float) -> str:
@@ -33,7 +41,7 @@ def plan_error_text(error: "PlanDeviation") -> str:
 
 def scores_text(record: "Record") -> list[str]:
     """The scores of a round for people: accuracy, or else the test loss, and all metrics."""
-    from cutwater.federate.told_scores import score_text
+    from cutwater.federate.record import score_text
 
     found = record.scores
     if "accuracy" in found:
@@ -45,6 +53,30 @@ def say_notes(notes: Sequence[str]) -> None:
     """What is missing or damaged in a run folder, on stderr."""
     for note in notes:
         say(note, to=err, style="yellow")
+
+
+def kept_model(run: Path, best: bool) -> "KeptModel":
+    """The model of a run; what is damaged is said."""
+    from cutwater.runs.checkpoint import load_run
+
+    found = load_run(run, best=best)
+    say_notes(found.notes)
+    return found
+
+
+def kept_study(run: Path) -> "Study":
+    """The study of a run, built anew from its scenario."""
+    from cutwater.execute.finished import study_of_run
+
+    with err.status(BUILDING):
+        return study_of_run(run, say=err.print)
+
+
+def which(model: "KeptModel") -> str:
+    """A model of a run for people."""
+    if model.best is None:
+        return f"of round {model.round}, the newest"
+    return f"of round {model.round}, the best by {model.best.metric}"
 
 
 class Display:
@@ -67,9 +99,7 @@ class Display:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def say(self, note: str) -> None:

@@ -88,7 +88,7 @@ def _metric(found: "Comparison") -> str:
 
 
 def _show(labels: list[str], found: "Comparison") -> None:
-    from cutwater.federate.told_scores import score_name, value_text
+    from cutwater.federate.record import score_name, value_text
     from cutwater.runs.summary import last_value
     from cutwater.scenario.goal import TAKEN
 

@@ -1,5 +1,6 @@
 """`cutwater train`: split-federated training of a scenario, kept in a folder that can be resumed."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -66,7 +67,11 @@ def train(
     _check_name(run)
     options = planner_options(option)
     text, study = load_study(scenario, planner=planner, options=options, rounds=rounds)
-    board = _tensorboard(run) if tensorboard else None
+    board = None
+    if tensorboard:
+        from cutwater.runs.tensorboard import TensorBoard
+
+        board = TensorBoard(run / "tensorboard")
     display = Display(study.train.rounds)
     try:
         with display:
@@ -126,12 +131,6 @@ def load_study(
     return path.read_text(encoding="utf-8"), study
 
 
-def _tensorboard(run: Path) -> Any:
-    from cutwater.runs.tensorboard import TensorBoard
-
-    return TensorBoard(run / "tensorboard")
-
-
 def _say_how_to_resume(
     scenario: Path, run: Path, rounds: int | None, planner: str, options: list[str]
 ) -> None:
@@ -175,7 +174,7 @@ def _json(run: Path, study: "Study", result: "Summary", rival: _Rival) -> dict[s
     return {
         "run": str(run),
         "planner": study.planner_name,
-        **result.to_json(),
+        **asdict(result),
         "fedavg": {
             "virtual_seconds": rival.seconds,
             "failed": rival.failed,
@@ -221,7 +220,7 @@ def _lines(study: "Study", result: "Summary", rival: _Rival) -> list[tuple[str, 
 
 def score_lines(result: "Summary") -> list[tuple[str, str]]:
     """What the model came to, for people, and which one was kept as the best."""
-    from cutwater.federate.told_scores import score_name, score_text, value_text
+    from cutwater.federate.record import score_name, score_text, value_text
 
     lines = []
     if result.accuracy is not None and result.best_accuracy is not None:

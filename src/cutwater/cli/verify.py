@@ -73,12 +73,7 @@ def _run(study: "Study", rounds: int, workers: int | None) -> "list[Check]":
             found = check_rounds(study, trainer, rounds, stream=stream)
         bar = stack.enter_context(progress())
         ways = "two" if study.wires.lossy else "four" if _labels_stay(study) else "three"
-        task = bar.add_task(f"training each round in {ways} ways", total=rounds)
-        checks = []
-        for check in found:
-            checks.append(check)
-            bar.advance(task)
-        return checks
+        return list(bar.track(found, rounds, description=f"training each round in {ways} ways"))
 
 
 def _labels_stay(study: "Study") -> bool:

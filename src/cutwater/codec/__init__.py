@@ -16,7 +16,7 @@ loaded for that.
 
 from typing import TYPE_CHECKING
 
-from cutwater.base.lazy import offered
+from cutwater.base.lazy import by_name, offered
 
 if TYPE_CHECKING:
     from cutwater.codec.checked import decode_checked, encode_checked, size_checked
@@ -36,12 +36,12 @@ __all__ = [
     "size_checked",
 ]
 
-_HOMES = {
-    "checked": ("decode_checked", "encode_checked", "size_checked"),
-    "crossing": ("Crossing", "crossing_size"),
-    "registry": ("CODECS", "find_codec"),
-    "value": ("Codec", "Size"),
-}
-__getattr__, __dir__ = offered(
-    __name__, {name: f"cutwater.codec.{home}" for home, names in _HOMES.items() for name in names}
+_HOME = by_name(
+    {
+        "cutwater.codec.checked": ("decode_checked", "encode_checked", "size_checked"),
+        "cutwater.codec.crossing": ("Crossing", "crossing_size"),
+        "cutwater.codec.registry": ("CODECS", "find_codec"),
+        "cutwater.codec.value": ("Codec", "Size"),
+    }
 )
+__getattr__, __dir__ = offered(__name__, _HOME)

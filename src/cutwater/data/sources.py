@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutwater.base.cache import cache_folder
 from cutwater.base.errors import CutwaterError, DataError, suggest
+from cutwater.base.folders import cache_folder
 from cutwater.base.speech import Say, by_file, quiet
 from cutwater.data.custom import call_user_source
 from cutwater.data.download import fetch, md5_of

@@ -54,12 +54,12 @@ class WeightedAverage(ByName):
 
     def collect(self, weights: State, memory: State, model: Traffic) -> Collection:
         """An empty average."""
-        return _Averaging(Average(weights, model.never_learning))
+        return _Averaging(weights, model)
 
 
 class _Averaging:
-    def __init__(self, average: Average) -> None:
-        self.average = average
+    def __init__(self, weights: State, model: Traffic) -> None:
+        self.average = Average(weights, model.never_learning)
 
     def add(self, update: Update) -> None:
         self.average.add(update.task.client, update.task.samples, update.weights)
@@ -86,8 +86,9 @@ class _ServerOptimizer(ByName):
     MOMENTS: ClassVar[tuple[str, ...]]
 
 
-class _Stepping:
+class _Stepping(_Averaging):
     def __init__(self, optimizer: _ServerOptimizer, weights: State, memory: State, model: Traffic) -> None:
+        super().__init__(weights, model)
         self._optimizer, self._weights, self._memory, self._model = optimizer, weights, memory, model
         for name in model.learned:
             for moment in optimizer.MOMENTS:
@@ -97,13 +98,9 @@ class _Stepping:
                         f"what the aggregator remembers of {name!r} has the shape {list(held.shape)}, but "
                         f"must have {list(weights[name].shape)}: go on from this run's own checkpoint"
                     )
-        self._averaging = WeightedAverage().collect(weights, {}, model)
-
-    def add(self, update: Update) -> None:
-        self._averaging.add(update)
 
     def result(self) -> tuple[State, State]:
-        averaged, _ = self._averaging.result()
+        averaged = self.average.result()
         number = int(self._memory.get("steps", torch.zeros(())).sum()) + 1
         weights, memory = dict(averaged), {"steps": torch.tensor(number)}
         for name in self._model.learned:

@@ -95,16 +95,11 @@ def by_the_clock(study: Study, number: int, plan: Plan, holds: Mapping[str, Held
     clients = [study.client(name) for name in plan.names]
     true = [study.truth.true(client, number) for client in clients]
     lost_at = {name: study.truth.lost_at(name, number) for name in plan.names}
-    truth = _paced(study.problem(under(clients, true, holds)), plan)
+    truth = study.problem(under(clients, true, holds))
+    if plan.rates is not None:  # of shared links, nobody is sent more than it was promised
+        fleet, (up, down) = truth.fleet, plan.rates
+        truth = truth.at_rates(np.minimum(fleet.up, up), np.minimum(fleet.down, down))
     return play(number, plan, truth, lost_at, study.train)
-
-
-def _paced(truth: Problem, plan: Plan) -> Problem:
-    """What is true of the clients whose links are shared: nobody is sent more than it was promised."""
-    if plan.rates is None:
-        return truth
-    fleet, (up, down) = truth.fleet, plan.rates
-    return truth.at_rates(np.minimum(fleet.up, up), np.minimum(fleet.down, down))
 
 
 def play(
@@ -125,7 +120,10 @@ def play(
             f"client {endless!r} would never be done in round {round_}: its compute or rate is too low; "
             "raise them in the scenario, or how much of them its conditions leave"
         )
-    lost = np.array([_moment(lost_at.get(name), seconds[k]) for k, name in enumerate(plan.names)])
+    # When each is lost: after that part of its session, or never.
+    drops = (lost_at.get(name) for name in plan.names)
+    pairs = zip(drops, seconds, strict=True)
+    lost = np.array([np.inf if part is None else part * all_ for part, all_ in pairs])
     wanted = settings.wanted(len(plan))
     deadline = np.inf if settings.deadline is None else settings.deadline
     # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.
@@ -145,8 +143,3 @@ def play(
             outcome = f"late: {seconds[k]:.4g} s, the round ended after {ended:.4g} s"
         parts.append(ClientRound.of(client, actual.at(k), outcome))
     return Outcome(round_, plan, tuple(parts), ended, below_quorum(len(done), len(plan), settings.quorum))
-
-
-def _moment(fraction: float | None, seconds: float) -> float:
-    """When a client is lost: after that part of its session, or never."""
-    return float("inf") if fraction is None else fraction * seconds

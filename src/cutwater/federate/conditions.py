@@ -14,7 +14,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.base.seeded import stream
-from cutwater.base.textfile import reading
+from cutwater.base.text import reading
 from cutwater.base.units import parse_compute, parse_rate
 from cutwater.plan.fleet import Client
 from cutwater.scenario.settings import ConditionSettings
@@ -144,8 +144,10 @@ def read_trace(path: str | Path) -> Trace:
     return Trace({client: tuple(sorted(by.items(), key=lambda item: item[0])) for client, by in rows.items()})
 
 
-def check_trace(path: str, clients: Iterable[str]) -> None:
-    """Refuse a trace that can't be read, or that speaks of a client which is not there."""
+def check_trace(path: str | None, clients: Iterable[str]) -> None:
+    """Refuse a trace, if there is one, that can't be read or speaks of a client which is not there."""
+    if path is None:
+        return
     known = set(clients)
     for client in read_trace(path).rows:
         if client not in known:

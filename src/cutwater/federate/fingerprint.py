@@ -82,8 +82,8 @@ def digests(study: "Study") -> dict[str, str]:
         "layers": [layer.name for layer in study.model.layers],
         "frozen parameters": _frozen(study.model.module),
         "buffers": weights_sha256(study.model.unsaved),
-        # What has no weights shows here (dropout's rate, say).
-        "modules": [_without_addresses(repr(study.model.module)), _settings(study.model.module)],
+        # What has no weights shows here (dropout's rate, say); addresses of objects differ by process.
+        "modules": [re.sub(r"0x[0-9a-f]+", "", repr(study.model.module)), _settings(study.model.module)],
     }
     return {name: text_digest(part) for name, part in parts.items()}
 
@@ -137,11 +137,6 @@ def _settings(model: nn.Module) -> dict[str, Any]:
         if own:
             found[name] = described(own)
     return found
-
-
-def _without_addresses(text: str) -> str:
-    """A text without the addresses of objects, which differ by process."""
-    return re.sub(r"0x[0-9a-f]+", "", text)
 
 
 def _function(function: FunctionType, within: tuple[int, ...]) -> Any:

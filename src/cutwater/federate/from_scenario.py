@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cutwater.federate.study import Study
 
 
+@from_a_file()
 def study_of(
     scenario: Scenario,
     *,
@@ -25,13 +26,6 @@ def study_of(
     say: Say = quiet,
 ) -> "Study":
     """The study that a scenario describes; ``rounds`` stands in for its own number of them."""
-    with from_a_file():
-        return _study_of(scenario, planner, planner_options or {}, rounds, say)
-
-
-def _study_of(
-    scenario: Scenario, planner: str, planner_options: Mapping[str, Any], rounds: int | None, say: Say
-) -> "Study":
     # The rest of this module serves planning and tables, which need no torch.
     import torch
 
@@ -56,8 +50,7 @@ def _study_of(
     find_metrics(train.metrics)
     find_evaluate(train)
     conditions = condition_settings(scenario)
-    if conditions.trace is not None:
-        check_trace(conditions.trace, scenario.fleet.names)
+    check_trace(conditions.trace, scenario.fleet.names)
     share_out = data_settings(scenario)
     data = share_out.load(say)
     spec = scenario.model

@@ -16,11 +16,10 @@ from cutwater.federate.estimates import Estimates
 from cutwater.federate.executor import Arrival, Executor, Lost, Orders, Update
 from cutwater.federate.judge import Judged, Refused
 from cutwater.federate.measured import Replanned, RoundMeasured
-from cutwater.federate.record import ClientRound, Record
+from cutwater.federate.record import Best, ClientRound, Record
 from cutwater.federate.round import Outcome, below_quorum, held_after, plan_round, unplanned
 from cutwater.federate.study import Study
 from cutwater.federate.tested import Tested, best_so_far, check_evaluation, out_of_patience
-from cutwater.federate.told_scores import Best
 from cutwater.model.precision import one_thread
 from cutwater.plan.fleet import Held
 from cutwater.plan.latency import Phases
@@ -289,14 +288,11 @@ def _part(study: Study, plan: Plan, collected: _Collected, name: str) -> ClientR
 
 def _holds(before: Mapping[str, Held], collected: _Collected, layers: int) -> dict[str, Held]:
     """Who has which fixed weights after a round: those who were sent them, until they have lost them."""
-    known = {name: held for name, held in before.items() if not _forgot(collected.lost.get(name))}
+    forgot = {name for name, lost in collected.lost.items() if lost.forgot}
+    known = {name: held for name, held in before.items() if name not in forgot}
     tasks = [update.task for update in collected.updates.values() if update.kept]
     kept = {task.client: Held.after(task.cut, task.second_cut, layers) for task in tasks}
     return held_after(known, kept)
-
-
-def _forgot(lost: Lost | None) -> bool:
-    return lost is not None and lost.forgot
 
 
 def _measured(

@@ -2,16 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from cutwater.base.errors import FileFormatError
-from cutwater.base.jsonfile import document
 from cutwater.base.kinds import HUGE, Flag, ForeignText, Many, Named, Number, Whole
-from cutwater.base.schema import Nested, described, table
+from cutwater.base.schema import Nested, described
 from cutwater.plan.latency import SECONDS
-
-FORMAT = "cutwater.measured"
-VERSION = 1
 
 COUNT = Whole(0, 2**53)
 """Up to the largest whole number that every reader of JSON has."""
@@ -127,7 +123,3 @@ class RoundMeasured:
     delivered_flops: Annotated[
         float | None, AMOUNT, "what it got: more than promised where others left theirs unused"
     ] = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document."""
-        return document(FORMAT, VERSION, table(self))

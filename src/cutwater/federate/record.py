@@ -5,22 +5,17 @@ else's: other keys are passed over.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from cutwater.base.errors import FileFormatError
-from cutwater.base.jsonfile import document
-from cutwater.base.kinds import Many, Named, Whole
+from cutwater.base.kinds import Choice, Many, Named, Whole
 from cutwater.base.schema import Nested, described, table
 from cutwater.federate.measured import AMOUNT, COUNT, SCORE, TEXT, Measured, Replanned
-from cutwater.federate.told_scores import Best, Spread
 from cutwater.plan.latency import SECONDS, Phases
 from cutwater.plan.value import ClientPlan
 from cutwater.scenario.goal import LOSS, by_name
-
-FORMAT = "cutwater.round"
-VERSION = 1
 
 
 def deviation(planned: float | None, actual: float | None) -> float | None:
@@ -42,6 +37,60 @@ def ratio(above: float | None, below: float | None) -> float | None:
         return None
     found = above / below
     return found if math.isfinite(found) else None
+
+
+def score_text(name: str, value: float) -> str:
+    """A score for people.
+
+    >>> score_text("accuracy", 0.98123), score_text("test_loss", 0.25)
+    ('accuracy 98.1 %', 'test loss 0.25')
+    """
+    return f"{score_name(name)} {value_text(name, value)}"
+
+
+def score_name(name: str) -> str:
+    """What people call a score; a metric is called what its author calls it."""
+    return "test loss" if name == "test_loss" else name
+
+
+def value_text(name: str, value: float) -> str:
+    """The number of a score for people: accuracies are told in percent."""
+    return f"{value * 100:.1f} %" if name == "accuracy" else f"{value:.4g}"
+
+
+@described("the best model", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best model of a run so far, by the metric that it is kept for."""
+
+    metric: Annotated[str, TEXT, "what it is best by"]
+    better: Annotated[str, Choice(("max", "min")), "whether more or less of it is better"]
+    round: Annotated[int, COUNT, "the round that it is of"]
+    value: Annotated[float, SCORE, "its metric"]
+    waited: Annotated[int, COUNT, "how often the model was evaluated since then, and was not better"] = 0
+
+
+@described("the spread", FileFormatError, open=True)
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """One number of each client, over the clients."""
+
+    mean: Annotated[float, SCORE, "over the clients, each counted once"]
+    deviation: Annotated[float, SCORE, "standard deviation: how unequal the model is to them"]
+    least: Annotated[float, SCORE, "of any client"]
+    most: Annotated[float, SCORE, "of any client"]
+    clients: Annotated[int, COUNT, "how many have one"]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of some numbers.
+
+        >>> Spread.of([0.5, 1.0])
+        Spread(mean=0.75, deviation=0.25, least=0.5, most=1.0, clients=2)
+        """
+        mean = math.fsum(values) / len(values)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+        return cls(mean=mean, deviation=deviation, least=min(values), most=max(values), clients=len(values))
 
 
 @described("the line", FileFormatError, open=True)
@@ -252,7 +301,3 @@ class KeptRound:
         """What was delivered of the shares that were promised, of those clients where it was measured."""
         told = [(c.share, c.delivered_share) for c in self.clients if c.delivered_share is not None]
         return ratio(sum(got for _, got in told), sum(share for share, _ in told))
-
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document."""
-        return document(FORMAT, VERSION, table(self))

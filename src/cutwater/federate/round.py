@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
 
 from cutwater.federate.conditions import Condition
 from cutwater.federate.estimates import Estimates
@@ -14,6 +14,8 @@ from cutwater.plan.latency import NOTHING
 from cutwater.plan.planners import solve_by
 from cutwater.plan.session import Wire
 from cutwater.plan.value import ClientPlan, Plan
+
+_SECONDS = attrgetter("actual_seconds")
 
 
 def unplanned(name: str, layers: int) -> ClientPlan:
@@ -55,14 +57,15 @@ class Outcome:
         """The client that the round waited for longest: the slowest that is done, or one that never was."""
         done = [part for part in self.parts if part.done]
         others = [part for part in self.parts if not part.done]
-        if done and (not others or max(map(_seconds, done)) >= self.seconds):
-            return max(done, key=_seconds).name
+        if done and (not others or max(map(_SECONDS, done)) >= self.seconds):
+            return max(done, key=_SECONDS).name
         # The round went on after its last update: it waited for a client that was lost or too late.
-        return max(others, key=_seconds).name
+        return max(others, key=_SECONDS).name
 
-    def to_json(self) -> dict[str, Any]:
-        """The versioned JSON document of a round."""
-        kept = KeptRound(
+    @property
+    def kept(self) -> KeptRound:
+        """The round, client by client, as it is kept."""
+        return KeptRound(
             round=self.round,
             planner=self.plan.planner,
             planned_seconds=self.plan.latency,
@@ -70,7 +73,6 @@ class Outcome:
             failed=self.failed,
             clients=self.parts,
         )
-        return kept.to_json()
 
 
 def plan_round(
@@ -114,7 +116,3 @@ def _with(client: Client, now: Condition, has: Held) -> Client:
 def below_quorum(done: int, clients: int, quorum: int) -> str | None:
     """Why a round with so few updates counts for nothing; None if they are enough."""
     return f"{done} of {clients} clients were done, but the quorum is {quorum}" if done < quorum else None
-
-
-def _seconds(part: ClientRound) -> float:
-    return part.actual_seconds

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from cutwater.base.errors import RunError
@@ -133,11 +132,12 @@ class Study:
         device = find_device(train.device)
         fleet = clients if isinstance(clients, Fleet) else Fleet.of(clients)
         _check_rounds(fleet, train)
-        if conditions is not None and conditions.trace is not None:
-            check_trace(conditions.trace, fleet.names)
+        conditions = conditions or ConditionSettings()
+        check_trace(conditions.trace, fleet.names)
         partition = _partition(share_out, data, fleet, train.seed)
         trained = partition.train_sizes
-        _check_sessions(fleet, trained, session)
+        for client, count in zip(fleet, trained, strict=True):
+            check_session(int(count), session.of(client), client.name)
         if loss is not None:
             check_loss_is_fixed(loss)
         elif train.loss is not None:
@@ -146,9 +146,11 @@ class Study:
         measured = placed(find_metrics(train.metrics, metrics), train.device)
         own = find_evaluate(train, evaluate)
         chosen = aggregator or find_aggregator(train.aggregator, train.aggregator_options)
-        module = model.module if isinstance(model, Layered) else model
-        data = fitted(data, module)
-        cut = model if isinstance(model, Layered) else _discover(model.to(device), data, device)
+        if isinstance(model, Layered):
+            data, cut = fitted(data, model.module), model
+        else:
+            data = fitted(data, model)
+            cut = layered(model.to(device), data.called(two_samples(data, device).inputs))
         data = in_order(data, cut)
         _check_state(cut.module)
         wanted = loss if loss is not None else find_loss(train.loss, cut, data, device)
@@ -166,7 +168,7 @@ class Study:
             server=server,
             session=session,
             train=train,
-            conditions=conditions or ConditionSettings(),
+            conditions=conditions,
             loss=wanted,
             aggregator=chosen,
             judge=judge or JudgeSettings(),
@@ -438,15 +440,6 @@ def _check_batch_size(data: Data, session: Session) -> None:
             + by_file("in [session]", "of Session")
             + ", or give the loader's dataset"
         )
-
-
-def _check_sessions(fleet: Fleet, trained: NDArray[np.int64], session: Session) -> None:
-    for client, count in zip(fleet, trained, strict=True):
-        check_session(int(count), session.of(client), client.name)
-
-
-def _discover(model: nn.Module, data: Data, device: torch.device) -> Layered:
-    return layered(model, data.called(two_samples(data, device).inputs))
 
 
 def _profile(

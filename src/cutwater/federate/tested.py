@@ -6,8 +6,8 @@ from itertools import groupby
 
 from cutwater.base.errors import EngineError
 from cutwater.data.test_batches import TEST_SET
+from cutwater.federate.record import Best, Spread
 from cutwater.federate.study import Study
-from cutwater.federate.told_scores import Best, Spread
 from cutwater.scenario.goal import Goal
 from cutwater.train.metrics import check_told
 from cutwater.train.scores import Score, Scored
@@ -64,8 +64,7 @@ def check_evaluation(study: Study, weights: State) -> None:
 
 def _spreads(clients: Sequence[Scored]) -> dict[str, Spread]:
     names = dict.fromkeys(name for each in clients for name in each.values)
-    made = {name: Spread.of([each.values[name] for each in clients if name in each.values]) for name in names}
-    return {name: spread for name, spread in made.items() if spread is not None}
+    return {name: Spread.of([each.values[name] for each in clients if name in each.values]) for name in names}
 
 
 def best_so_far(goal: Goal | None, before: Best | None, number: int, scored: Tested) -> Best | None:

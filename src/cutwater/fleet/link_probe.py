@@ -12,10 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from cutwater.base.errors import EngineError
 from cutwater.stream.tls import Certificate
@@ -44,10 +43,6 @@ class Link:
     """Seconds of a message without content, there and back."""
     fingerprint: str
     """SHA-256 of the certificate that the server showed."""
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
-        return asdict(self)
 
 
 class EchoServer:

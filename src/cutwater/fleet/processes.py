@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from cutwater.base.errors import EngineError
 
 TOKEN = "CUTWATER_FLEET"
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_end_with_parent = (
+    partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+)
+"""Should we be killed without a chance to end our children, the kernel asks them to."""
 _GRACE = 3.0
 """Seconds that processes have to end on their own."""
 
@@ -58,7 +62,7 @@ class Processes:
                     env={**self.environment, **(extra or {})},
                     # Ctrl-C is for us to hear: we end the others in order.
                     start_new_session=True,
-                    preexec_fn=_end_with_parent if _LIBC else None,  # noqa: PLW1509 - one system call
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call
                 )
         except OSError as error:
             raise EngineError(f"{command[0]} can't be started: {error.strerror or error}") from error
@@ -149,12 +153,6 @@ def _signals_wait() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _end_with_parent() -> None:
-    """Should we be killed without a chance to end our children, the kernel asks them to."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def carriers(token: str) -> list[int]:
     """The processes of this machine that carry a token, zombies aside (Linux; elsewhere none is found)."""
     wanted = f"{TOKEN}={token}".encode()
@@ -177,14 +175,11 @@ def _program(pid: int) -> str:
 
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def wait_for_port(

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from cutwater.base.errors import EngineError
 from cutwater.base.speech import Say, quiet
@@ -85,9 +84,7 @@ class LocalFleet:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -142,7 +139,9 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                if _kept(run_dir) >= (rounds or train_settings(load_scenario(self.app / played)).rounds):
+                if len(read(Path(run_dir) / METRICS)) >= (
+                    rounds or train_settings(load_scenario(self.app / played)).rounds
+                ):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
@@ -232,13 +231,6 @@ class LocalFleet:
         for name, command in calls.items():
             if self.processes.wait(name, _START):
                 raise EngineError(f"{' '.join(command[:3])} failed: {self.processes.said(name)}")
-
-
-def _kept(run_dir: str | Path) -> int:
-    """Rounds that a run folder holds."""
-    with suppress(FileNotFoundError):
-        return len(read(Path(run_dir) / METRICS))
-    return 0
 
 
 class _Pulse:

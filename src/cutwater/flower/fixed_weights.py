@@ -10,8 +10,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cutwater.base.cache import cache_folder
 from cutwater.base.errors import EngineError, FileFormatError
+from cutwater.base.folders import cache_folder
 from cutwater.base.jsonfile import write_atomically
 from cutwater.flower.failures import ForgottenError
 from cutwater.train.aggregate import weights_sha256

@@ -16,9 +16,8 @@ from cutwater.base.errors import CutwaterError, RunError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.speech import Say, quiet
 from cutwater.federate.loop import Keeper, Round, TrainedRun, train
-from cutwater.federate.record import Record
+from cutwater.federate.record import Record, score_text
 from cutwater.federate.study import Study
-from cutwater.federate.told_scores import score_text
 from cutwater.flower.executor import FlowerExecutor
 from cutwater.flower.patient_grid import PatientGrid
 from cutwater.flower.resharing import Propose

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import cutwater
-from cutwater.base.cache import cache_folder
 from cutwater.base.errors import CutwaterError
+from cutwater.base.folders import cache_folder
 from cutwater.base.jsonfile import read_json, write_json
 from cutwater.profile.values import Profile
 

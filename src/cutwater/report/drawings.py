@@ -9,7 +9,7 @@ from cutwater.base.arrays import Floats
 from cutwater.federate.record import Record
 from cutwater.profile.fit import Fit
 from cutwater.profile.values import Profile, worth_choosing
-from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress, new_figure
+from cutwater.report.figures import OTHER, PLANNER_COLOURS, blank_figure, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +124,9 @@ def draw_sweep(
 
     Where a planner has no plan, its line has a gap. ``names`` stand for the values, where they have any.
     """
-    figure, axes = new_figure()
+    figure = blank_figure(6.4, 4.0)
+    axes = figure.add_subplot()
+    dress(axes)
     for planner, seconds in latencies.items():
         axes.plot(
             values,

@@ -34,12 +34,7 @@ GROUPS = {
 }
 """The four kinds of time that the paper's figures stack."""
 
-GROUP_COLOURS = {
-    "client-side training": "#0072B2",
-    "server-side training": "#D55E00",
-    "smashed data and gradients": "#009E73",
-    "model transfer": "#CC79A7",
-}
+GROUP_COLOURS = {group: PHASE_COLOURS[phases[0]] for group, phases in GROUPS.items()}
 
 PLANNER_COLOURS = {
     "exact": "#000000",
@@ -67,14 +62,6 @@ def blank_figure(width: float, height: float) -> "Figure":
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
-
-
-def new_figure(width: float = 6.4, height: float = 4.0) -> tuple["Figure", "Axes"]:
-    """An empty figure, and its axes with a light grid."""
-    figure = blank_figure(width, height)
-    axes = figure.add_subplot()
-    dress(axes)
-    return figure, axes
 
 
 def dress(axes: "Axes") -> None:

@@ -12,8 +12,7 @@ from typing import Any
 from cutwater.base.errors import RunError
 from cutwater.base.schema import table
 from cutwater.base.text import shown
-from cutwater.federate.record import ClientRound, KeptRound, Record
-from cutwater.federate.told_scores import score_text
+from cutwater.federate.record import ClientRound, KeptRound, Record, score_text
 from cutwater.plan.latency import PHASES, Phases
 from cutwater.report.crossings import Crossings
 from cutwater.runs import layout
@@ -59,32 +58,26 @@ def measures(runs: Sequence[Sequence[Record]]) -> list[Json]:
     """
     lines = [line for some in runs for line in some]
     there = dict.fromkeys((main_goal(runs).metric, *(name for line in lines for name in line.scores)))
-    return [_measure(name) for name in list(there)[:MOST_MEASURES]]
-
-
-def _measure(name: str) -> Json:
-    """How a metric is called and written; its values are in the lines, or in their ``metrics``."""
     known = {"accuracy": "Test accuracy", "test_loss": "Test loss"}
-    return {"key": name, "title": known.get(name, name), "percent": name == "accuracy"}
+    # How each is called and written; its values are in the lines, or in their ``metrics``.
+    return [
+        {"key": name, "title": known.get(name, name), "percent": name == "accuracy"}
+        for name in list(there)[:MOST_MEASURES]
+    ]
 
 
 def list_entry(name: str, folder: Folder) -> Json:
     """A run in one row, for a list; one that can't be read is listed, too, and its own report says why."""
     try:
         run = read_run(folder)
-        about = {"planner": run.info.planner, **summary(run.lines).to_json()}
-        score = _last_score(run.lines)
+        about = {"planner": run.info.planner, **asdict(summary(run.lines))}
+        metric = main_goal([run.lines]).metric
+        value = last_value(run.lines, metric)
+        score = None if value is None else score_text(metric, value)
     except RunError:
-        about, score = {"planner": "", **summary(()).to_json()}, None
+        about, score = {"planner": "", **asdict(summary(()))}, None
     written, _ = folder.stamp(layout.METRICS)
     return {"name": name, "written": written / 1e9, "score": score, **about}
-
-
-def _last_score(lines: Sequence[Record]) -> str | None:
-    """The last of what runs are told apart by, for people."""
-    metric = main_goal([lines]).metric
-    value = last_value(lines, metric)
-    return None if value is None else score_text(metric, value)
 
 
 def _run_data(name: str, row: Compared, budget: int) -> Json:

@@ -27,7 +27,7 @@ class Audit:
     def to_json(self) -> dict[str, Any]:
         """The versioned JSON document."""
         body = {
-            "summary": self.summary.to_json(),
+            "summary": asdict(self.summary),
             "phases": [asdict(phase) for phase in self.phases],
             "rounds": [
                 {**asdict(each), "deviation": each.deviation, "emulated": each.emulated}

@@ -11,6 +11,7 @@ Nothing is ever unpickled.
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,10 @@ from cutwater.base.errors import CutwaterError, FileFormatError, RunError
 from cutwater.base.jsonfile import write_atomically
 from cutwater.base.kinds import Many, Table, Text, Whole
 from cutwater.base.schema import described, read
+from cutwater.base.speech import by_file
+from cutwater.federate.record import Best
 from cutwater.runs.confined import read_file
+from cutwater.runs.layout import CHECKPOINTS
 from cutwater.train.aggregate import weights_sha256
 
 FORMAT = "cutwater.checkpoint"
@@ -78,6 +82,20 @@ class Found:
     """A sentence for every newer one that is damaged and was passed over."""
 
 
+@dataclass(frozen=True, eq=False)
+class KeptModel:
+    """A model of a run."""
+
+    round: int
+    """The last round that is in it."""
+    weights: Mapping[str, Tensor] = field(repr=False)
+    """As ``load_state_dict`` of the model takes them."""
+    best: Best | None = None
+    """What it is best by, if it was kept for that."""
+    notes: tuple[str, ...] = ()
+    """A sentence for every newer checkpoint that is damaged and was passed over."""
+
+
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Commit a checkpoint and drop those that are no longer needed; on failure the old ones stay."""
     path = Path(folder) / f"round-{checkpoint.round:06d}.safetensors"
@@ -104,12 +122,6 @@ def _commit(path: Path, checkpoint: Checkpoint, what: str) -> None:
         ) from error
 
 
-def load_best(folder: str | Path) -> Checkpoint | None:
-    """The best model so far, or None where none was kept."""
-    path = Path(folder) / BEST
-    return load(path) if path.exists() else None
-
-
 def load_newest(folder: str | Path) -> Found | None:
     """The newest whole checkpoint of a folder, or None where there is none yet."""
     notes: list[str] = []
@@ -124,6 +136,23 @@ def load_newest(folder: str | Path) -> Found | None:
     if notes:
         raise RunError(f"no checkpoint in {folder} is whole: {'; '.join(notes)}")
     return None
+
+
+def load_run(folder: str | os.PathLike[str], *, best: bool = False) -> KeptModel:
+    """The newest model that a run kept in its folder, or its best one."""
+    checkpoints = Path(folder) / CHECKPOINTS
+    if best:
+        path = checkpoints / BEST
+        if not path.exists():
+            key = by_file("keep_best in [train]", "keep_best of TrainSettings")
+            raise RunError(f"{folder} keeps no best model: {key} would have; use its newest model instead")
+        found = load(path)
+        told = found.state.get("best")
+        return KeptModel(found.round, found.weights, None if told is None else read(Best, told))
+    newest = load_newest(checkpoints)
+    if newest is None:
+        raise RunError(f"{folder} holds no checkpoint: name the folder of a run of which a round is done")
+    return KeptModel(newest.checkpoint.round, newest.checkpoint.weights, notes=newest.notes)
 
 
 def load(path: str | Path) -> Checkpoint:

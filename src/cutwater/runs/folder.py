@@ -9,23 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from cutwater.base.errors import RunError
-from cutwater.base.jsonfile import (
-    check_document,
-    document,
-    make_folder,
-    read_json,
-    write_atomically,
-    write_json,
-)
+from cutwater.base.jsonfile import check_document, make_folder, read_json, write_atomically, write_json
 from cutwater.base.schema import read, table
 from cutwater.base.speech import Say, by_command, quiet
 from cutwater.federate.estimates import Estimates
 from cutwater.federate.loop import Progress, Round, start
+from cutwater.federate.record import Best
 from cutwater.federate.study import Study
-from cutwater.federate.told_scores import Best
 from cutwater.plan.fleet import Held
 from cutwater.runs import checkpoint, layout, metrics
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 
 _OWN = (
     *(layout.RUN, layout.SCENARIO, layout.PROFILE, layout.METRICS, layout.PLANS, layout.ROUNDS),
@@ -37,7 +30,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.(json|jsonl|toml|safetensors)\.[0-9a-f]{16}")
 
 
 class RunFolder:
-    """The folder of one run. Open it with :func:`open_run`."""
+    """The folder of one run. Open it with :func:`begin`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -94,11 +87,13 @@ class RunFolder:
 
     def save(self, round_: Round) -> None:
         """Put a round on disk; it counts once its checkpoint, which comes last, is there."""
-        number, after = round_.progress.round, round_.progress
+        number, after, outcome = round_.progress.round, round_.progress, round_.outcome
         if round_.measured is not None:
-            write_json(self.path / layout.of_round(layout.MEASURED, number), round_.measured.to_json())
-        write_json(self.path / layout.of_round(layout.PLANS, number), round_.outcome.plan.to_json())
-        write_json(self.path / layout.of_round(layout.ROUNDS, number), round_.outcome.to_json())
+            measured = layout.MEASURED_FORMAT.document(round_.measured)
+            write_json(self.path / layout.of_round(layout.MEASURED, number), measured)
+        write_json(self.path / layout.of_round(layout.PLANS, number), outcome.plan.to_json())
+        kept = layout.ROUND_FORMAT.document(outcome.kept)
+        write_json(self.path / layout.of_round(layout.ROUNDS, number), kept)
         metrics.append(self.metrics, round_.record)
         state = {
             "virtual_seconds": after.virtual_seconds,
@@ -106,7 +101,7 @@ class RunFolder:
             "estimates": after.estimates.to_json(),
             "holds": dict(after.holds),
             "best": after.best and table(after.best),
-            "failed": round_.outcome.failed is not None,
+            "failed": outcome.failed is not None,
         }
         if after.best is not None and after.best.round == number:
             # Before the checkpoint: killed in between, the round is done again and has the same best.
@@ -159,35 +154,13 @@ def begin(
     scenario: str | None = None,
     say: Say = quiet,
 ) -> tuple[RunFolder | None, Progress]:
-    """The folder of a run, if one is named, and where training stands; the caller closes the folder."""
+    """The folder of a run, if one is named, and where training stands; the caller closes the folder.
+
+    A run begins in it, or goes on where there is one. ``resume`` without a folder is a mistake in its name,
+    unless one need not exist.
+    """
     if path is None:
         return None, start(study)
-    folder = open_run(path, study, resume=resume, must_exist=must_exist, scenario=scenario, engine=engine)
-    try:
-        progress, notes = folder.progress(study)
-    except BaseException:
-        folder.close()
-        raise
-    for note in notes:
-        say(note)
-    if resume and must_exist and not progress.round:
-        say(f"{path} holds no round yet: the run begins with the first")
-    return folder, progress
-
-
-def open_run(
-    path: str | os.PathLike[str],
-    study: Study,
-    *,
-    resume: bool = False,
-    must_exist: bool = True,
-    scenario: str | None = None,
-    engine: str = "",
-) -> RunFolder:
-    """Begin a run in a folder, or go on with the one that is there.
-
-    ``resume`` without a folder is a mistake in its name, unless one need not exist.
-    """
     folder = RunFolder(path)
     # A run that never finished a round (its planner had no plan, say) is begun anew.
     begun = folder.has_rounds()
@@ -214,10 +187,15 @@ def open_run(
             _check_same(folder, study)
         else:
             _describe(folder, study, scenario, engine)
+        progress, notes = folder.progress(study)
     except BaseException:
         folder.close()
         raise
-    return folder
+    for note in notes:
+        say(note)
+    if resume and must_exist and not progress.round:
+        say(f"{path} holds no round yet: the run begins with the first")
+    return folder, progress
 
 
 def _check_same(folder: RunFolder, study: Study) -> None:
@@ -333,7 +311,7 @@ def _describe(folder: RunFolder, study: Study, scenario: str | None, engine: str
         scenario=None if study.source is None else str(Path(study.source).resolve()),
     )
     # The description comes last: where it stands, the rest of the folder's beginning does too.
-    write_json(folder.path / layout.RUN, document(*layout.RUN_FORMAT, table(info)))
+    write_json(folder.path / layout.RUN, layout.RUN_FORMAT.document(info))
 
 
 def _refuse_other_files(path: Path) -> None:

@@ -20,12 +20,11 @@ from cutwater.federate.record import ClientRound, KeptRound, Record
 from cutwater.profile.values import Profile
 from cutwater.runs import layout
 from cutwater.runs.confined import Folder, plain
-from cutwater.runs.info import Info
+from cutwater.runs.layout import Info
 from cutwater.runs.metrics import gaps, parse
 
 T = TypeVar("T")
 Made = TypeVar("Made", KeptRound, RoundMeasured)
-Other = TypeVar("Other")
 MOST_NOTES = 20
 MOST_TEXT = 200_000
 """Characters of a scenario that are shown."""
@@ -51,8 +50,32 @@ class Run:
         return self
 
     def round(self, number: int) -> KeptRound:
-        """A round client by client, read when it is asked for."""
-        return read_round(self.folder, number)
+        """A round client by client and what was measured beside it, or one sentence on why it can't be read.
+
+        A client that is damaged is left out and noted.
+        """
+        notes: list[str] = []
+        name, beside = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
+        each = _of_round(self.folder, name, layout.ROUND_FORMAT, (KeptRound, ClientRound), number, notes)
+        if each is None:
+            raise FileFormatError(f"{name} is missing")
+        kinds = (RoundMeasured, Measured)
+        extra = _tried(
+            lambda: _of_round(self.folder, beside, layout.MEASURED_FORMAT, kinds, number, notes), notes
+        )
+        if extra is not None:
+            more = {client.name: client for client in extra.clients}
+            clients = tuple(replace(client, measured=more.get(client.name)) for client in each.clients)
+            each = replace(
+                each,
+                clients=clients,
+                wall_seconds=extra.wall_seconds,
+                enrolment_seconds=extra.enrolment_seconds,
+                replanned=extra.replanned,
+                promised_flops=extra.promised_flops,
+                delivered_flops=extra.delivered_flops,
+            )
+        return replace(each, notes=_few(notes))
 
     def rounds(self) -> tuple[tuple[KeptRound, ...], tuple[str, ...]]:
         """All rounds that can be read, and what is damaged in them."""
@@ -61,12 +84,12 @@ class Run:
     def profile(self) -> tuple[Profile | None, tuple[str, ...]]:
         """The cost of every cut, and a note where it is damaged."""
         notes: list[str] = []
-        return _tried(lambda: _profile(self.folder), None, notes), tuple(notes)
+        return _tried(lambda: _profile(self.folder), notes), tuple(notes)
 
     def scenario(self) -> tuple[str | None, tuple[str, ...]]:
         """The scenario as it was given, and a note where it can't be read."""
         notes: list[str] = []
-        content = _tried(lambda: self.folder.read(layout.SCENARIO), None, notes)
+        content = _tried(lambda: self.folder.read(layout.SCENARIO), notes)
         return None if content is None else content.decode("utf-8", "replace")[:MOST_TEXT], tuple(notes)
 
 
@@ -75,7 +98,7 @@ def read_run(where: str | os.PathLike[str] | Folder) -> Run:
     folder = where if isinstance(where, Folder) else Folder(Path(where))
     lines, damaged = read_lines(folder)
     notes: list[str] = []
-    info = _tried(lambda: _info(folder), None, notes)
+    info = _tried(lambda: _info(folder), notes)
     if info is None and not notes:
         notes.append(f"{layout.RUN} is missing")
     numbers = _numbers(folder)
@@ -97,35 +120,6 @@ def read_lines(folder: Folder) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     missing = gaps(found)
     by_round = {line.round: line for line in found}
     return tuple(by_round[key] for key in sorted(by_round)), (*notes, *([missing] if missing else []))
-
-
-def read_round(folder: Folder, number: int) -> KeptRound:
-    """One round and what was measured beside it, or one sentence on why it can't be read.
-
-    A client that is damaged is left out and noted.
-    """
-    notes: list[str] = []
-    name, beside = (layout.of_round(part, number) for part in (layout.ROUNDS, layout.MEASURED))
-    each = _of_round(folder, name, layout.ROUND_FORMAT, (KeptRound, ClientRound), number, notes)
-    if each is None:
-        raise FileFormatError(f"{name} is missing")
-    kinds = (RoundMeasured, Measured)
-    extra = _tried(
-        lambda: _of_round(folder, beside, layout.MEASURED_FORMAT, kinds, number, notes), None, notes
-    )
-    if extra is not None:
-        more = {client.name: client for client in extra.clients}
-        clients = tuple(replace(client, measured=more.get(client.name)) for client in each.clients)
-        each = replace(
-            each,
-            clients=clients,
-            wall_seconds=extra.wall_seconds,
-            enrolment_seconds=extra.enrolment_seconds,
-            replanned=extra.replanned,
-            promised_flops=extra.promised_flops,
-            delivered_flops=extra.delivered_flops,
-        )
-    return replace(each, notes=_few(notes))
 
 
 def _of_round(
@@ -159,8 +153,7 @@ def _sound(kind: type[T], rows: list[Any], each: str, notes: list[str]) -> tuple
         return tuple(read_all(kind, rows))
     except (ValueError, CutwaterError):  # somebody is damaged
         tried = (
-            _tried(partial(read, kind, row, each.format(place)), None, notes)
-            for place, row in enumerate(rows, 1)
+            _tried(partial(read, kind, row, each.format(place)), notes) for place, row in enumerate(rows, 1)
         )
         return tuple(row for row in tried if row is not None)
 
@@ -170,7 +163,7 @@ def gather(
 ) -> tuple[tuple[KeptRound, ...], tuple[str, ...]]:
     """The rounds that can be read, and what is damaged in them."""
     notes: list[str] = []
-    found = [_tried(partial(read, number), None, notes) for number in numbers]
+    found = [_tried(partial(read, number), notes) for number in numbers]
     rounds = tuple(each for each in found if each is not None)
     return rounds, _few([*notes, *(note for each in rounds for note in each.notes)])
 
@@ -181,13 +174,13 @@ def stamp(folder: Folder) -> str:
     return "-".join(f"{number:x}" for part in parts for number in part)
 
 
-def _tried(read: Callable[[], T], otherwise: Other, notes: list[str]) -> T | Other:
-    """What can be read; where it can't, a note on it."""
+def _tried(read: Callable[[], T], notes: list[str]) -> T | None:
+    """What can be read; where it can't, None and a note on it."""
     try:
         return read()
     except CutwaterError as error:
         notes.append(shown(f"{error}; that is left out"))
-        return otherwise
+        return None
 
 
 def _few(notes: list[str]) -> tuple[str, ...]:

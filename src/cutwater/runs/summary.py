@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.federate.record import KeptRound, Record, deviation, ratio
-from cutwater.federate.told_scores import Best, Spread
+from cutwater.federate.record import Best, KeptRound, Record, Spread, deviation, ratio
 from cutwater.plan.latency import OVERLAP, PHASES
 from cutwater.runs.reader import Run
-from cutwater.scenario.goal import MORE, Goal, Target
+from cutwater.scenario.goal import LOSS, MORE, Goal, Target
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,6 @@ class Summary:
     weights_sha256: str | None
     plan_error: PlanDeviation | None
 
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Reached:
@@ -93,7 +88,7 @@ class Compared:
     def to_json(self) -> dict[str, Any]:
         """A plain dict, without the run itself."""
         return {
-            **self.summary.to_json(),
+            **asdict(self.summary),
             "time_to_target": None if self.reached is None else asdict(self.reached),
             "speed_up": self.speed_up,
             "rounds_with_the_bits_of_base": self.same_rounds,
@@ -113,18 +108,15 @@ class Comparison:
 
 def summary(lines: Sequence[Record]) -> Summary:
     """The numbers of a run; of one that has no round yet, zeros and None."""
-    accuracies = [line.accuracy for line in lines if line.accuracy is not None]
-    losses = [line.loss for line in lines if line.loss is not None]
-    tests = [line.test_loss for line in lines if line.test_loss is not None]
     last = lines[-1] if lines else None
     return Summary(
         rounds=last.round if last else 0,
         failed=sum(line.failed is not None for line in lines),
         lost=sum(len(line.lost) for line in lines),
-        accuracy=accuracies[-1] if accuracies else None,
-        best_accuracy=max(accuracies, default=None),
-        loss=losses[-1] if losses else None,
-        test_loss=tests[-1] if tests else None,
+        accuracy=last_value(lines, "accuracy"),
+        best_accuracy=max(_values(lines, "accuracy"), default=None),
+        loss=last_value(lines, LOSS),
+        test_loss=last_value(lines, "test_loss"),
         metrics={name: value for line in lines for name, value in line.metrics.items()},
         local_tests=next((line.local_tests for line in reversed(lines) if line.local_tests), {}),
         best=last.best if last else None,
@@ -179,8 +171,11 @@ def _totals(rounds: Iterable[KeptRound], names: Iterable[str]) -> tuple[PhaseTot
 
 def last_value(lines: Iterable[Record], metric: str) -> float | None:
     """The last that a run had of a metric; None where it never had one."""
-    values = [value for line in lines if (value := line.value(metric)) is not None]
-    return values[-1] if values else None
+    return next(reversed(_values(lines, metric)), None)
+
+
+def _values(lines: Iterable[Record], metric: str) -> list[float]:
+    return [value for line in lines if (value := line.value(metric)) is not None]
 
 
 def main_goal(runs: Iterable[Sequence[Record]]) -> Goal:
@@ -196,8 +191,7 @@ def common_target(runs: Iterable[Sequence[Record]]) -> Target | None:
     """The most that all runs reach that were evaluated; of a single run that is the best that it had."""
     lists = list(runs)
     goal = main_goal(lists)
-    values = [[value for line in lines if (value := line.value(goal.metric)) is not None] for lines in lists]
-    best = [goal.best(some) for some in values if some]
+    best = [goal.best(some) for lines in lists if (some := _values(lines, goal.metric))]
     if not best:
         return None
     return Target(goal, min(best) if goal.better == MORE else max(best))

@@ -116,8 +116,9 @@ def load_jobs(path: str | os.PathLike[str]) -> JobsFile:
 def mistakes(path: str | os.PathLike[str]) -> list[CutwaterError]:
     """Everything that is wrong with a scenario file; of one with jobs, the first mistake."""
     try:
-        if "job" not in read_tables(path):
-            return mistakes_in_scenario(path)
+        tables = read_tables(path)
+        if "job" not in tables:
+            return mistakes_in_scenario(tables, str(path), Path(path).parent)
         load_jobs(path)
         return []
     except CutwaterError as error:

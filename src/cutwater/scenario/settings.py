@@ -131,28 +131,24 @@ class DataSettings:
 
         ``seed`` is that of the run, for where ``[data]`` has none of its own.
         """
-        if callable(self.partition) or ":" in self.partition:
-            return self._own_partition(data, clients, samples, seed if self.seed is None else self.seed)
+        seed = seed if self.seed is None else self.seed
+        named = self.partition
+        if callable(named) or ":" in named:
+            function = named if callable(named) else find(named, "partition", DataError)
+            counts = dict(zip(clients, [0] * len(clients) if samples is None else samples, strict=True))
+            return share_by(function, data, counts, local_test=self.local_test or 0.0, seed=seed)
         return partition(
             len(data.train),
             data.train.labels,
             clients,
-            method=self.partition,
+            method=named,
             samples=samples,
             scale=self.scale,
             local_test=self.local_test,
             alpha=self.alpha,
             shards=self.shards,
-            seed=seed if self.seed is None else self.seed,
+            seed=seed,
         )
-
-    def _own_partition(
-        self, data: Data, clients: Sequence[str], samples: Sequence[int] | None, seed: int
-    ) -> Partition:
-        named = self.partition
-        function = named if callable(named) else find(named, "partition", DataError)
-        counts = dict(zip(clients, [0] * len(clients) if samples is None else samples, strict=True))
-        return share_by(function, data, counts, local_test=self.local_test or 0.0, seed=seed)
 
 
 SELECTIONS = ("random", "fastest")

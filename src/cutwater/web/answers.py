@@ -20,7 +20,6 @@ from cutwater.plan.problem import Problem
 from cutwater.plan.shared_links import fair_rates
 from cutwater.plan.size import Size, faster, needed
 from cutwater.plan.table import csv_pieces, json_pieces
-from cutwater.plan.value import Plan
 from cutwater.plan.worth import knee, server_curve, with_knee
 from cutwater.web.fleet_text import to_csv
 from cutwater.web.state import PLANNERS, Asked
@@ -64,30 +63,25 @@ def plan_answer(asked: Asked) -> bytes:
         "layers": plan.layers,
         "server_compute": plan.server_compute,
         "latency": plan.latency,
-        "gap": _gap(plan),
+        "gap": _finite(plan.gap),
         "fedavg": fedavg,
         "speed_up": ratio(fedavg, plan.latency),
-        "band": {"up": _capacity(problem.band.up), "down": _capacity(problem.band.down)},
+        "band": {"up": _finite(problem.band.up), "down": _finite(problem.band.down)},
         "explanation": plan.explain().splitlines(),
     }
     line = json.dumps(head, allow_nan=False).encode() + b"\n"
     return line.rjust(-(-len(line) // 8) * 8) + columns.tobytes()
 
 
-def _gap(plan: Plan) -> float | None:
-    """How far above the optimum a plan can be; None where nothing is known of that."""
-    return plan.gap if isfinite(plan.gap) else None
-
-
 def _fedavg(problem: Problem) -> float | None:
     """The round of FedAvg, at the rates that the planner of that name has; None where it has no plan."""
     fair = problem.at_rates(*fair_rates(problem)) if problem.band.shared else problem
-    slowest = float(latency_alone(fair).max())
-    return slowest if isfinite(slowest) else None
+    return _finite(float(latency_alone(fair).max()))
 
 
-def _capacity(rate: float) -> float | None:
-    return rate if isfinite(rate) else None
+def _finite(value: float) -> float | None:
+    """What JSON has a number for: no gap that nothing is known of, no round without an end, no limit."""
+    return value if isfinite(value) else None
 
 
 def details_answer(asked: Asked, least: float, most: float) -> dict[str, Any]:
@@ -172,9 +166,3 @@ def plan_csv(asked: Asked) -> str:
 def plan_json(asked: Asked) -> str:
     """The plan as `cutwater plan --json` prints it."""
     return b"".join(json_pieces(asked.plan, with_knee(knee(asked.problem)))).decode()
-
-
-def warm_up(asked: Asked) -> None:
-    """Load compiled code before the first drag."""
-    plan_answer(asked)
-    details_answer(asked, 1e11, 1e12)

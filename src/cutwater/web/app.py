@@ -27,7 +27,7 @@ from cutwater.web.answers import details_answer, plan_answer, plan_csv, plan_jso
 from cutwater.web.catalogue import GIVEN, ZOO, Catalogue
 from cutwater.web.files import export_jobs, export_toml, from_toml
 from cutwater.web.fleet_text import MOST_CLIENTS, scaled, to_csv
-from cutwater.web.guard import Guard, TooLargeError, too_large
+from cutwater.web.guard import Guard
 from cutwater.web.jobs import jobs_answer, read_jobs_asked
 from cutwater.web.state import PLANNERS, Asked, read_asked, read_clients
 
@@ -71,11 +71,7 @@ class Site:
             *(Route(f"/api/{name}", _posted(answer), methods=["POST"]) for name, answer in posts),
             Route("/api/export/{kind}", _posted(self._export), methods=["POST"]),
         ]
-        handlers: dict[Any, Any] = {
-            CutwaterError: _refused,
-            HTTPException: _http_error,
-            TooLargeError: _too_large,
-        }
+        handlers: dict[Any, Any] = dict.fromkeys((CutwaterError, HTTPException), _refused)
         return Guard(Starlette(routes=routes, exception_handlers=handlers), host, token)
 
     def _start(self, _request: Request) -> Response:
@@ -215,13 +211,6 @@ def _asset(request: Request) -> Response:
 
 
 def _refused(_request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, status_code=422)
-
-
-def _http_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, status_code=error.status_code)
-
-
-def _too_large(_request: Request, _error: Exception) -> Response:
-    return JSONResponse({"error": too_large()}, status_code=413)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    return JSONResponse({"error": str(error)}, 422)

@@ -45,11 +45,12 @@ class Catalogue:
     @property
     def given(self) -> Mapping[str, Any] | None:
         """The [model] table or profile key of the owner's scenario, where only the owner may name it."""
-        if self._given is None or (self._given.model is not None and is_zoo(self._given.model)):
+        if self._given is None:
             return None
-        if self._given.model is None:
+        model = self._given.model
+        if model is None:
             return {"profile": str(self._given.profile_path)}
-        return {"model": self._given.model.given}
+        return None if model.name in ZOO and not model.options else {"model": model.given}
 
     def profiles(self) -> list[str]:
         """The saved profiles that can be chosen."""
@@ -117,8 +118,3 @@ class Catalogue:
             known = ", ".join(self.profiles()) or "none (start with --profiles DIR to offer some)"
             raise ScenarioError(f"there is no saved profile {name!r} here: known are {known}")
         return Profile.from_json(self._folder.json(name), name)
-
-
-def is_zoo(spec: ModelSpec) -> bool:
-    """Whether a page may ask for this model by name."""
-    return spec.name in ZOO and not spec.options

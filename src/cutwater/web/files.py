@@ -7,10 +7,9 @@ from typing import Any
 
 from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Table, quote
-from cutwater.base.schema import Field, Schema
+from cutwater.base.schema import Field, Schema, schema_of
 from cutwater.base.toml import check_characters, parse_toml, to_toml
-from cutwater.base.units import Unit
-from cutwater.plan.prices import Prices
+from cutwater.plan.prices import PriceKind, Prices
 from cutwater.plan.problem import Band
 from cutwater.plan.session import Wires
 from cutwater.scenario.file import Scenario, read_scenario
@@ -123,9 +122,12 @@ def _link_tables(band: Band) -> dict[str, Any]:
 
 def _price_table(prices: Prices) -> dict[str, str]:
     """A [prices] table."""
-    kinds: tuple[tuple[str, Unit], ...] = (("compute", "compute"), ("link", "rate"), ("device", "compute"))
-    given = [(key, kind, getattr(prices, key)) for key, kind in kinds]
-    return {key: price_text(kind, price) for key, kind, price in given if price is not None}
+    kinds = {each.key: each.kind for each in schema_of(Prices)}
+    return {
+        key: price_text(kind.per, price)
+        for key, kind in kinds.items()
+        if isinstance(kind, PriceKind) and (price := getattr(prices, key)) is not None
+    }
 
 
 def _as_json(sections: Mapping[str, Any]) -> Any:

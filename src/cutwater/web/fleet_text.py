@@ -2,8 +2,6 @@
 
 import csv
 import io
-from collections import OrderedDict
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,27 +35,16 @@ _SCALE = Schema(
 )
 
 
-class _Fleets:
-    """The fleets of the texts that were read or written last."""
-
-    def __init__(self) -> None:
-        self._fleets: OrderedDict[str, Fleet] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, content: str) -> Fleet | None:
-        with self._lock:
-            if content in self._fleets:
-                self._fleets.move_to_end(content)
-            return self._fleets.get(content)
-
-    def keep(self, content: str, fleet: Fleet) -> None:
-        with self._lock:
-            self._fleets[content] = fleet
-            while len(self._fleets) > _KEPT:
-                self._fleets.popitem(last=False)
+_fleets: dict[str, Fleet] = {}
+"""The fleets of the texts that were read or written last, the newest at the end."""
 
 
-_fleets = _Fleets()
+def _keep(content: str, fleet: Fleet) -> Fleet:
+    _fleets.pop(content, None)
+    _fleets[content] = fleet
+    for old in list(_fleets)[:-_KEPT]:
+        _fleets.pop(old, None)
+    return fleet
 
 
 def check_count(count: int) -> None:
@@ -71,12 +58,10 @@ def check_count(count: int) -> None:
 def fleet_of(content: str) -> Fleet:
     """The fleet of a CSV text."""
     if (known := _fleets.get(content)) is not None:
-        return known
+        return _keep(content, known)
     header, rows = csv_table(io.StringIO(content), "the CSV")
     check_count(len(rows))
-    fleet = fleet_from_table(header, rows, "the CSV")
-    _fleets.keep(content, fleet)
-    return fleet
+    return _keep(content, fleet_from_table(header, rows, "the CSV"))
 
 
 def to_csv(fleet: Fleet) -> str:
@@ -93,7 +78,7 @@ def to_csv(fleet: Fleet) -> str:
     content = out.getvalue()
     # A page sends back what it is sent. A name with a line break or with blanks around it reads otherwise.
     if all(name == name.strip() and name.isprintable() for name in columns["name"]):
-        _fleets.keep(content, fleet)
+        _keep(content, fleet)
     return content
 
 

@@ -19,6 +19,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.exceptions import HTTPException
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -120,10 +122,6 @@ def too_large() -> str:
     return f"a request has {LARGEST_BODY // 2**20} MiB at most: use a smaller fleet, or cutwater plan"
 
 
-class TooLargeError(Exception):
-    """A body went beyond the limit while it was read."""
-
-
 def _limited(receive: Receive) -> Receive:
     seen = 0
 
@@ -133,7 +131,7 @@ def _limited(receive: Receive) -> Receive:
         seen += len(message.get("body", b""))
         if seen > LARGEST_BODY:
             await _drained(receive)
-            raise TooLargeError
+            raise HTTPException(413, too_large())
         return message
 
     return limited

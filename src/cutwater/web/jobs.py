@@ -7,7 +7,7 @@ from typing import Any
 from cutwater.base.errors import ScenarioError
 from cutwater.base.kinds import Choice, Many, Number, Quantity, Table, Text
 from cutwater.base.schema import Field, Nested, Schema
-from cutwater.plan.jobs import MORE, OBJECTIVES, Job, JobPlan, JobsPlan, plan_jobs
+from cutwater.plan.jobs import MORE, OBJECTIVES, Job, JobPlan, plan_jobs
 from cutwater.web.catalogue import Catalogue
 from cutwater.web.state import Asked, read_asked
 
@@ -42,11 +42,6 @@ class JobsAsked:
     jobs: tuple[Job, ...]
     scenarios: tuple[Asked, ...]
 
-    @property
-    def plan(self) -> JobsPlan:
-        """All of them on the one server."""
-        return plan_jobs(self.jobs, self.jobs[0].problem.server, self.objective)
-
 
 def read_jobs_asked(body: object, catalogue: Catalogue) -> JobsAsked:
     """Check what a page sends, or say in one sentence what is wrong with it."""
@@ -67,7 +62,7 @@ def read_jobs_asked(body: object, catalogue: Catalogue) -> JobsAsked:
 
 def jobs_answer(asked: JobsAsked) -> dict[str, Any]:
     """The table of `cutwater jobs`, number for number."""
-    plan = asked.plan
+    plan = plan_jobs(asked.jobs, asked.jobs[0].problem.server, asked.objective)
     return {
         "objective": plan.objective,
         "value": plan.value,

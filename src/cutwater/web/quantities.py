@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutwater.base.arrays import Bools, Floats, Ints
+from cutwater.base.kinds import Kind, Quantity
 from cutwater.base.units import Unit, parse_quantities
-from cutwater.plan.fleet import NO_LIMIT, SETS, Fleet
+from cutwater.plan.fleet import FEW, Fleet
 from cutwater.plan.prices import Price, PriceKind
+from cutwater.scenario.clients import CLIENT
 
 _UNITS: Mapping[Unit, tuple[tuple[tuple[str, float], ...], str]] = {
     "compute": ((("TFLOPS", 1e12), ("GFLOPS", 1e9)), "FLOPS"),
@@ -85,25 +88,19 @@ def price_text(per: Unit, price: Price) -> str:
 
 def client_columns(fleet: Fleet) -> dict[str, list[Any]]:
     """The clients by the keys of a [[client]] table; what is at its default is None."""
+    columns: dict[str, list[Any]] = {"name": list(fleet.names)}
     same = fleet.up == fleet.down
-    columns: dict[str, list[Any]] = {
-        "name": list(fleet.names),
-        "compute": list(quantities("compute", fleet.compute)),
-        "rate": _where(same, "rate", fleet.up),
-        "up": _where(~same, "rate", fleet.up),
-        "down": _where(~same, "rate", fleet.down),
-        "samples": fleet.samples.tolist(),
-        **{key: [value or None for value in getattr(fleet, key).tolist()] for key in ("epochs", "steps")},
-        "batch_size": [value or None for value in fleet.batch_size.tolist()],
-        "min_cut": [cut if cut > 1 else None for cut in fleet.min_cut.tolist()],
-        "memory": _where(fleet.memory != NO_LIMIT, "size", fleet.memory),
-        "rtt": _where(fleet.rtt != 0, "time", fleet.rtt),
-        **{key: [value or None for value in getattr(fleet, key).tolist()] for key in ("holds", "holds_last")},
-    }
-    for key in SETS:
+    by_rate = {"rate": same, "up": ~same, "down": ~same}
+    for each in CLIENT:
+        if each.name in ("name", *FEW):
+            continue
+        values = fleet.up if each.name == "rate" else getattr(fleet, each.name)
+        usual = 0 if each.needed or each.default is None else each.default
+        columns[each.name] = _where(by_rate.get(each.name, values != usual), each.kind, values)
+    for key in FEW:
         some = getattr(fleet, key)
-        columns[key] = [sorted(some[k]) if some.get(k) else None for k in range(len(fleet))]
-    columns["labels"] = [fleet.labels.get(k) or None for k in range(len(fleet))]
+        told = (some.get(k) or None for k in range(len(fleet)))
+        columns[key] = [sorted(one) if isinstance(one, frozenset) else one for one in told]
     return columns
 
 
@@ -117,8 +114,9 @@ def client_rows(fleet: Fleet) -> list[dict[str, Any]]:
     ]
 
 
-def _where(some: Bools, kind: Unit, values: Floats) -> list[str | None]:
-    found: list[str | None] = [None] * len(values)
-    for k, text in zip(np.flatnonzero(some).tolist(), quantities(kind, values[some]), strict=True):
-        found[k] = text
+def _where(some: Bools, kind: Kind, values: NDArray[Any]) -> list[Any]:
+    found: list[Any] = [None] * len(values)
+    told = quantities(kind.per, values[some]) if isinstance(kind, Quantity) else values[some].tolist()
+    for k, one in zip(np.flatnonzero(some).tolist(), told, strict=True):
+        found[k] = one
     return found

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cutwater.base.errors import CutwaterError, EngineError
-from cutwater.base.examples import examples_folder
+from cutwater.base.folders import examples_folder
 from cutwater.runs.confined import Folder
 from cutwater.scenario.file import Scenario
 from cutwater.web import NO_WEB_SERVER
-from cutwater.web.answers import warm_up
+from cutwater.web.answers import details_answer, plan_answer
 from cutwater.web.app import Site
-from cutwater.web.catalogue import Catalogue, is_zoo
+from cutwater.web.catalogue import GIVEN, Catalogue
 from cutwater.web.files import from_scenario, from_toml
 from cutwater.web.state import read_asked
 
@@ -64,8 +64,7 @@ def make_site(scenario: Scenario | None, runs: Folder | None, profiles: Folder |
     if scenario is None:
         text = (examples_folder() / "paper-ten.toml").read_text(encoding="utf-8")
         return Site(from_toml(text, catalogue), catalogue, runs)
-    named = scenario.model is not None and is_zoo(scenario.model)
-    start = from_scenario(scenario) if named else from_scenario(scenario, profile="given")
+    start = from_scenario(scenario, profile=None if catalogue.given is None else GIVEN)
     return Site(start, catalogue, runs)
 
 
@@ -89,4 +88,6 @@ def serve(site: Site, listening: Listening, started: Callable[[], None] = lambda
 def _warm(site: Site) -> None:
     """Have the first model's profile, counted or kept, and load compiled code while the browser opens."""
     with suppress(CutwaterError):  # the page shows the sentence
-        warm_up(read_asked(site.start, site.catalogue))
+        asked = read_asked(site.start, site.catalogue)
+        plan_answer(asked)
+        details_answer(asked, 1e11, 1e12)

@@ -49,6 +49,10 @@
         2,
       );
 
+  CW.SPLIT_OR_WHOLE = [
+    ["split", "var(--water)"],
+    ["whole model", "var(--slate)"],
+  ];
   CW.draw = { text, rect, line, short, axes, leftFor };
 
   /* Lines over a common x: {series: [{name, colour, points, dash}], x, y, levels, stops}. */
@@ -185,8 +189,7 @@
       high = most(all),
       log = high / low > 30;
     const domain = log ? [low / 1.3, high * 1.3] : [0, high * 1.06],
-      { unit, scale } = CW.timeUnit(high);
-    const tick = (v) => CW.tickText(v / scale);
+      { unit, scale, tick } = CW.timeUnit(high);
     const { sx, sy } = axes(svg, {
       width,
       height,

@@ -40,14 +40,14 @@
         data.rows.map((row) => Math.max(row.seconds, row.planned?.seconds || 0)),
         data.level || 0,
       ) || 1;
-    const { unit, scale } = CW.timeUnit(end);
+    const { unit, tick } = CW.timeUnit(end);
     const { sx } = axes(svg, {
       width,
       height,
       left,
       right,
       top,
-      x: { domain: [0, end], label: `time in the round (${unit})`, tick: (v) => CW.tickText(v / scale) },
+      x: { domain: [0, end], label: `time in the round (${unit})`, tick },
       y: { domain: [0, 1], tick: () => "", label: "" },
     });
     svg.querySelectorAll(".grid").forEach((node) => node.remove());
@@ -111,40 +111,50 @@
     };
   };
 
+  /* Clients in order, neighbours together where a screen has no room for each. */
+  const groups = (rows, by, most) => {
+    const order = rows.map((_, k) => k).sort((a, b) => by(rows[a]) - by(rows[b]));
+    const count = Math.min(order.length, most);
+    return Array.from({ length: count }, (_, c) => {
+      const [from, to] = [c, c + 1].map((at) => Math.floor((at * order.length) / count));
+      const places = order.slice(from, to),
+        total = (pick) => sum(places.map((k) => pick(rows[k], k)));
+      return {
+        first: rows[places[0]],
+        many: places.length > 1,
+        name: `${rows[places[0]].name}${places.length > 1 ? ` and ${places.length - 1} more` : ""}`,
+        total,
+        mean: (pick) => total(pick) / places.length,
+      };
+    });
+  };
+
   /* A large fleet: clients by latency from left to right, phases stacked, neighbours averaged to what a screen can show.
    * A stack is as high as the session is long: where phases overlap, each is drawn at its part of the busy time. */
   const strata = (svg, data, width, legend) => {
     const height = 300,
-      totals = data.rows.map((row) => row.seconds),
       scales = data.rows.map((row) => (row.overlap > 0 ? row.seconds / sum(row.phases) : 1));
-    const order = totals.map((_, k) => k).sort((a, b) => totals[a] - totals[b]);
-    const columns = Math.min(order.length, Math.max(Math.floor(width / 3), 60));
-    const stacks = [],
-      ends = [];
-    for (let c = 0; c < columns; c++) {
-      const group = order.slice(
-        Math.floor((c * order.length) / columns),
-        Math.floor(((c + 1) * order.length) / columns),
-      );
-      stacks.push(data.phases.map((_, p) => sum(group.map((k) => data.rows[k].phases[p] * scales[k])) / group.length));
-      ends.push(group);
-    }
-    const high = most(totals, data.level || 0) * 1.04 || 1,
-      { unit, scale } = CW.timeUnit(high);
-    const y = { domain: [0, high], label: `session (${unit})`, tick: (v) => CW.tickText(v / scale) };
+    const together = groups(data.rows, (row) => row.seconds, Math.max(Math.floor(width / 3), 60)),
+      columns = together.length;
+    const stacks = together.map((group) => data.phases.map((_, p) => group.mean((row, k) => row.phases[p] * scales[k])));
+    const seconds = data.rows.map((row) => row.seconds);
+    const high = most(seconds, data.level || 0) * 1.04 || 1,
+      { unit, scale, tick } = CW.timeUnit(high);
+    const y = { domain: [0, high], label: `session (${unit})`, tick };
     const x = {
       domain: [0, data.rows.length],
       label: "clients, from the fastest to the slowest",
       tick: format.count,
     };
     const { sx, sy } = axes(svg, { width, height, left: leftFor([0, high / scale]), x, y, top: 24 });
+    const at = (c) => sx((c * data.rows.length) / columns);
     const floor = new Float64Array(columns);
     data.phases.forEach((phase, p) => {
       let up = "",
         down = "";
       for (let c = 0; c < columns; c++) {
-        const x0 = sx((c * order.length) / columns).toFixed(1),
-          x1 = sx(((c + 1) * order.length) / columns).toFixed(1);
+        const x0 = at(c).toFixed(1),
+          x1 = at(c + 1).toFixed(1);
         const before = sy(floor[c]).toFixed(1);
         floor[c] += stacks[c][p];
         const after = sy(floor[c]).toFixed(1);
@@ -159,22 +169,16 @@
         text(sx(0) + 6, sy(data.level) - 6, `round ${format.seconds(data.level)}`, "label strong"),
       );
     }
-    const mean = (group, pick) => sum(group.map((k) => pick(data.rows[k]))) / group.length;
     const marks = stacks.map((stack, c) => {
-      const group = ends[c],
-        px = sx(((c + 0.5) * order.length) / columns),
-        overlap = mean(group, (row) => row.overlap);
-      const who =
-        group.length > 1
-          ? `${data.rows[group[0]].name} and ${group.length - 1} more`
-          : data.rows[group[0]].name;
+      const group = together[c],
+        overlap = group.mean((row) => row.overlap);
       return {
-        x: px,
+        x: at(c + 0.5),
         y: sy(sum(stack)),
         text: [
-          `${who}: ${format.seconds(sum(stack))}`,
+          `${group.name}: ${format.seconds(sum(stack))}`,
           ...data.phases
-            .map((phase, p) => `${format.phase(phase)} ${format.seconds(mean(group, (row) => row.phases[p]))}`)
+            .map((phase, p) => `${format.phase(phase)} ${format.seconds(group.mean((row) => row.phases[p]))}`)
             .filter((_, p) => stack[p] > 0),
           ...(overlap > 0 ? [`of these at the same time ${format.seconds(overlap)}`] : []),
         ],
@@ -194,17 +198,13 @@
     const height = width < 400 ? 260 : 350,
       top = 26,
       bottom = 42;
-    const order = data.rows.map((_, k) => k).sort((a, b) => data.rows[a].alone - data.rows[b].alone);
-    const columns = Math.min(order.length, Math.max(Math.floor(width / 4), 40));
-    const groups = Array.from({ length: columns }, (_, c) =>
-      order.slice(Math.floor((c * order.length) / columns), Math.floor(((c + 1) * order.length) / columns)),
-    );
+    const together = groups(data.rows, (row) => row.alone, Math.max(Math.floor(width / 4), 40));
     const finite = data.rows.map((row) => row.alone).filter(Number.isFinite);
     const high =
       most(finite.concat(data.rows.map((row) => row.latency)), data.level) *
       (finite.length < data.rows.length ? 1.25 : 1.06);
-    const { unit, scale } = CW.timeUnit(high);
-    const y = { domain: [0, high], label: `session (${unit})`, tick: (v) => CW.tickText(v / scale) };
+    const { unit, scale, tick } = CW.timeUnit(high);
+    const y = { domain: [0, high], label: `session (${unit})`, tick };
     const left = leftFor([0, high / scale]);
     const { sx, sy } = axes(svg, {
       width,
@@ -212,16 +212,15 @@
       left,
       top,
       bottom,
-      x: { domain: [0, columns], tick: () => "" },
+      x: { domain: [0, together.length], tick: () => "" },
       y,
     });
     const wide = sx(1) - sx(0),
       inset = wide > 12 ? wide * 0.14 : wide > 5 ? 0.5 : 0;
-    const marks = groups.map((group, c) => {
-      const mean = (pick) => sum(group.map((k) => pick(data.rows[k]))) / group.length;
+    const marks = together.map(({ first, many, name, mean, total }, c) => {
       const alone = mean((row) => Math.min(row.alone, high)),
         latency = mean((row) => row.latency);
-      const share = sum(group.map((k) => data.rows[k].share)),
+      const share = total((row) => row.share),
         shared = share > 0;
       const x = sx(c) + inset,
         w = wide - 2 * inset;
@@ -238,27 +237,26 @@
             "middle",
           ),
         );
-      if (group.length === 1 && wide > 7 * Math.min(data.rows[group[0]].name.length, 5)) {
+      if (!many && wide > 7 * Math.min(name.length, 5)) {
         svg.append(
           text(
             sx(c + 0.5),
             height - bottom + 15,
-            short(data.rows[group[0]].name, Math.max(Math.floor(wide / 6.4), 2)),
+            short(name, Math.max(Math.floor(wide / 6.4), 2)),
             shared ? "tick strong" : "tick",
             "middle",
           ),
         );
       }
-      const first = data.rows[group[0]];
       const without = Number.isFinite(first.alone)
-        ? format.seconds(group.length > 1 ? alone : first.alone)
+        ? format.seconds(many ? alone : first.alone)
         : "can't: the whole model does not fit or is not allowed";
       return {
         x: sx(c + 0.5),
         y: sy(Math.max(alone, latency)),
         box: [sx(c), top, wide, sy(0) - top],
         text: [
-          group.length > 1 ? `${first.name} and ${group.length - 1} more` : first.name,
+          name,
           `whole model on the device: ${without}`,
           `as planned: ${format.seconds(latency)}`,
           shared
@@ -397,10 +395,7 @@
       height,
       marks,
       by: "x",
-      legend: [
-        ["split", "var(--water)"],
-        ["whole model", "var(--slate)"],
-      ],
+      legend: CW.SPLIT_OR_WHOLE,
       says: `Cuts of ${data.cuts.length} clients over ${data.layers} layers.`,
     };
   };

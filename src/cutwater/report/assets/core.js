@@ -26,6 +26,14 @@ const CW = {};
     return node;
   };
   CW.byId = (id) => document.getElementById(id);
+  CW.quietButton = (text, label, onclick, more = {}) =>
+    CW.el("button", { type: "button", class: "quiet", text, "aria-label": label, onclick, ...more });
+  /* A bar in a table, as long as a part of the whole. */
+  CW.gauge = (part, kind = "gauge") => {
+    const bar = CW.el("span", { class: kind, "aria-hidden": "true" });
+    bar.style.width = `${Math.min(100 * part, 100)}%`;
+    return bar;
+  };
 
   /* A table of texts and nodes; columns after the first `texts` hold numbers. */
   CW.table = (heads, rows, texts = 1) => {
@@ -48,17 +56,17 @@ const CW = {};
     if (Math.abs(value) >= 999.5) return Math.round(value).toLocaleString("en-US");
     return String(Number(value.toPrecision(3)));
   };
+  const PREFIXES = [
+    ["P", 1e15],
+    ["T", 1e12],
+    ["G", 1e9],
+    ["M", 1e6],
+    ["k", 1e3],
+    ["", 1],
+  ];
   const prefixed = (value, unit) => {
-    for (const [prefix, scale] of [
-      ["P", 1e15],
-      ["T", 1e12],
-      ["G", 1e9],
-      ["M", 1e6],
-      ["k", 1e3],
-    ]) {
-      if (Math.abs(value) >= scale * 0.9995) return `${three(value / scale)} ${prefix}${unit}`;
-    }
-    return `${three(value)} ${unit}`;
+    const [prefix, scale] = PREFIXES.find(([, one]) => Math.abs(value) >= one * 0.9995) ?? CW.last(PREFIXES);
+    return `${three(value / scale)} ${prefix}${unit}`;
   };
   CW.format = {
     number: three,
@@ -89,22 +97,17 @@ const CW = {};
     count: (value) => value.toLocaleString("en-US"),
     phase: (name) => name.replaceAll("_", " "),
   };
-  /* The unit of a time axis: seconds while people count in them, hours beyond. */
+  /* The unit of an axis, and its ticks in that. */
+  const axisUnit = (unit, scale) => ({ unit, scale, tick: (value) => CW.tickText(value / scale) });
+  /* Seconds while people count in them, hours beyond. */
   CW.timeUnit = (most) => {
-    if (most >= 4 * 3600) return { unit: "h", scale: 3600 };
-    if (most >= 1 || most === 0) return { unit: "s", scale: 1 };
-    return most >= 1e-3 ? { unit: "ms", scale: 1e-3 } : { unit: "µs", scale: 1e-6 };
+    if (most >= 4 * 3600) return axisUnit("h", 3600);
+    if (most >= 1 || most === 0) return axisUnit("s", 1);
+    return most >= 1e-3 ? axisUnit("ms", 1e-3) : axisUnit("µs", 1e-6);
   };
   CW.byteUnit = (most) => {
-    for (const [unit, scale] of [
-      ["TB", 1e12],
-      ["GB", 1e9],
-      ["MB", 1e6],
-      ["kB", 1e3],
-    ]) {
-      if (most >= scale) return { unit, scale };
-    }
-    return { unit: "B", scale: 1 };
+    const [prefix, scale] = PREFIXES.slice(1).find(([, one]) => most >= one) ?? CW.last(PREFIXES);
+    return axisUnit(`${prefix}B`, scale);
   };
   CW.phaseColour = (phase) => `var(--${phase.replaceAll("_", "-")})`;
 
@@ -167,18 +170,14 @@ const CW = {};
     tip.hidden = true;
   };
 
-  CW.figure = ({ id, title, note = "", draw }) => {
+  CW.figure = (id, title, note, draw) => {
     const svg = CW.svg("svg", { tabindex: 0, role: "img", class: "drawing" });
     const noteNode = CW.el("p", { class: "note", text: note });
     const legend = CW.el("div", { class: "legend" });
-    const save = (kind) =>
-      CW.el("button", {
-        class: "quiet",
-        type: "button",
-        text: kind.toUpperCase(),
-        "aria-label": `Save "${title}" as ${kind.toUpperCase()}`,
-        onclick: () => CW.save(svg, id, kind),
-      });
+    const save = (kind) => {
+      const name = kind.toUpperCase();
+      return CW.quietButton(name, `Save "${title}" as ${name}`, () => CW.save(svg, id, kind));
+    };
     const root = CW.el(
       "figure",
       { class: "chart", id },
@@ -374,7 +373,7 @@ const CW = {};
   };
 
   /* ---- the mark of the house: a drop that a bow cuts through ---- */
-  CW.brand = (href) => {
+  const brand = (href) => {
     const drop = CW.svg(
       "svg",
       { viewBox: "0 0 24 24", "aria-hidden": "true" },
@@ -391,10 +390,25 @@ const CW = {};
   };
 
   /* ---- from page to page, where a server offers several ---- */
-  CW.pages = (here, runs = true) => {
+  const pages = (here, runs) => {
     const link = (href, text) =>
       CW.el("a", { href, text, "aria-current": href === here ? "page" : undefined });
     const links = [link("/", "Planner"), ...(runs ? [link("/runs", "Runs")] : [])];
     return CW.el("nav", { "aria-label": "Pages" }, ...links);
+  };
+  /* The bar at the top: `here` is the address of the page, where there is a server. */
+  CW.bar = (here, { runs = true, tools = [] } = {}) =>
+    CW.byId("bar").append(
+      brand(here && "/"),
+      ...(here ? [pages(here, runs)] : []),
+      CW.el("span", { class: "space" }),
+      ...tools,
+      CW.themeButton(),
+    );
+
+  /* What a server that refuses says, as an error. */
+  CW.refusal = async (answer) => {
+    const told = await answer.json().catch(() => ({}));
+    return new Error(told.error || `The server answered ${answer.status}.`);
   };
 })();

@@ -36,24 +36,15 @@
     };
 
     /* ---- its figures ---- */
-    const gantt = CW.figure({
-      id: "gantt",
-      title: "Phases of each client",
-      draw: CW.sessions,
-    });
-    const level = CW.figure({
-      id: "level",
-      title: "Water level",
-      note: "What each client would take alone, and what the server's compute takes off, as planned.",
-      draw: CW.level,
-    });
-    const shares = CW.figure({ id: "shares", title: "The server's compute", draw: CW.shares });
-    const cuts = CW.figure({
-      id: "cuts",
-      title: "Cuts",
-      note: "How many layers stay on the device.",
-      draw: CW.cuts,
-    });
+    const gantt = CW.figure("gantt", "Phases of each client", "", CW.sessions);
+    const level = CW.figure(
+      "level",
+      "Water level",
+      "What each client would take alone, and what the server's compute takes off, as planned.",
+      CW.level,
+    );
+    const shares = CW.figure("shares", "The server's compute", "", CW.shares);
+    const cuts = CW.figure("cuts", "Cuts", "How many layers stay on the device.", CW.cuts);
 
     const draw = () => {
       const at = place(),

@@ -65,30 +65,28 @@
 
   /* ---- in figures over rounds or time ---- */
   CW.learningView = () => {
-    const figure = (id, title, note, draw) => CW.figure({ id, title, note, draw });
     const scores = el("div", { class: "pair" });
     const drawn = new Map();
     const scoreFigure = ({ key, title }) => {
       if (!drawn.has(key)) {
         const note = "The global model on the test set after each round.";
-        drawn.set(key, figure(key, title, note, CW.lines));
+        drawn.set(key, CW.figure(key, title, note, CW.lines));
       }
       return drawn.get(key);
     };
-    const loss = figure(
+    const loss = CW.figure(
       "loss",
       "Training loss",
       "Mean over the round's sessions, weighted by samples.",
       CW.lines,
     );
-    const latency = figure("latency", "Round latency", "As planned (dashed) and as it was.", CW.lines);
-    const bytes = figure("bytes", "Bytes moved", "", CW.columns);
+    const latency = CW.figure("latency", "Round latency", "As planned (dashed) and as it was.", CW.lines);
+    const bytes = CW.figure("bytes", "Bytes moved", "", CW.columns);
 
     const timeAxis = (runs, by) => {
       const longest = most(runs.flatMap((run) => run.lines.map((line) => line[by] || 0)));
-      const { unit, scale } = CW.timeUnit(longest);
+      const { unit, tick } = CW.timeUnit(longest);
       const what = by === "wall_seconds" ? "time this machine needed" : "time by the clock";
-      const tick = (value) => CW.tickText(value / scale);
       return {
         name: "time",
         domain: [0, longest || 1],
@@ -137,8 +135,7 @@
           points: known(run, `${kind}_seconds`).map((line) => [line.round, line[`${kind}_seconds`]]),
         })),
       );
-      const { unit, scale } = CW.timeUnit(most(series.flatMap((one) => one.points.map((point) => point[1]))));
-      const tick = (value) => CW.tickText(value / scale);
+      const { unit, tick } = CW.timeUnit(most(series.flatMap((one) => one.points.map((point) => point[1]))));
       const y = { name: "latency", label: `round (${unit})`, zero: true, tick, show: format.seconds };
       latency.update({ series, x: byRound, y, legend: true });
     };
@@ -146,7 +143,7 @@
     const drawBytes = (run, several) => {
       bytes.root.hidden = !run.lines.length;
       if (!run.lines.length) return;
-      const { unit, scale } = CW.byteUnit(
+      const { unit, tick } = CW.byteUnit(
         most(run.lines.map((line) => (line.bytes_up || 0) + (line.bytes_down || 0))),
       );
       const sums = `${format.bytes(run.summary.bytes_up)} up, ${format.bytes(run.summary.bytes_down)} down`;
@@ -160,7 +157,7 @@
       });
       bytes.update({
         xs: run.lines.map((line) => line.round),
-        y: { label: unit, tick: (value) => CW.tickText(value / scale), show: format.bytes },
+        y: { label: unit, tick, show: format.bytes },
         series: [
           column("up", "bytes_up", "smashed-upload"),
           column("down", "bytes_down", "gradient-download"),
@@ -183,12 +180,12 @@
 
   /* ---- the plan against what was measured, losses, scenario and versions ---- */
   CW.runView = () => {
-    const predicted = CW.figure({
-      id: "predicted",
-      title: "Predicted against measured",
-      note: "Each dot is a client's session; on the line the plan was right.",
-      draw: CW.scatter,
-    });
+    const predicted = CW.figure(
+      "predicted",
+      "Predicted against measured",
+      "Each dot is a client's session; on the line the plan was right.",
+      CW.scatter,
+    );
     const byPhase = el("div", { class: "scroll" }),
       losses = el("div", { class: "scroll" }),
       about = el("section", { class: "panel", id: "about" });
@@ -203,11 +200,7 @@
       const points = run.rounds.flatMap((one) =>
         one.clients.filter((client) => client.counts).map((client) => dot(client, one.round)),
       );
-      const legend = [
-        ["split", "var(--water)"],
-        ["whole model", "var(--slate)"],
-      ];
-      predicted.update({ points, legend, empty: "no session to compare yet" });
+      predicted.update({ points, legend: CW.SPLIT_OR_WHOLE, empty: "no session to compare yet" });
     };
 
     const phaseTable = (run) => {

@@ -109,10 +109,7 @@
       receive(await answer.json());
       return { tag: answer.headers.get("ETag") || "", at: Date.now() };
     }
-    if (answer.status !== 304) {
-      const told = await answer.json().catch(() => ({}));
-      throw new Error(told.error || `The server answered ${answer.status}.`);
-    }
+    if (answer.status !== 304) throw await CW.refusal(answer);
     return seen;
   };
   const follow = async (url) => {
@@ -131,12 +128,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     const { live } = byId("data").dataset;
-    byId("bar").append(
-      CW.brand(live ? "/" : undefined),
-      ...(live ? [CW.pages("/runs")] : []),
-      el("span", { class: "space" }),
-      CW.themeButton(),
-    );
+    CW.bar(live && "/runs");
     if (live) follow(live + location.search);
     else receive(JSON.parse(byId("data").textContent));
   });

@@ -7,6 +7,15 @@
   /* A number where it is one, else the text, so that the server can name what is wrong with it. */
   CW.numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
+  /* Put a key into a table of the scenario, or take it out; no table is empty. */
+  CW.setIn = (state, table, key, value) => {
+    const fresh = { ...state[table] };
+    if (value === undefined) delete fresh[key];
+    else fresh[key] = value;
+    if (Object.keys(fresh).length) state[table] = fresh;
+    else delete state[table];
+  };
+
   CW.controls = ({ start, changed }) => {
     let state = null,
       ends = [1e11, 1e14];
@@ -51,24 +60,20 @@
       byId(id).value = Math.round(100 * Math.log10(state[id] || 1));
       byId(`${id}-text`).textContent = `× ${state[id] || 1}`;
     };
-    for (const id of FACTORS) {
+    const slider = (id, key, number, show) =>
       on(id, "input", (event) => {
         const began = performance.now();
-        put(id, Number((10 ** (event.target.value / 100)).toPrecision(3)));
-        showFactor(id);
+        put(key, number(event.target.value));
+        show(id);
         changed(began);
       });
-    }
+    for (const id of FACTORS)
+      slider(id, id, (place) => Number((10 ** (place / 100)).toPrecision(3)), showFactor);
     const showLeastCut = () => {
       byId("min-cut").value = state.min_cut || 1;
       byId("min-cut-text").textContent = state.min_cut || 1;
     };
-    on("min-cut", "input", (event) => {
-      const began = performance.now();
-      put("min_cut", Number(event.target.value));
-      showLeastCut();
-      changed(began);
-    });
+    slider("min-cut", "min_cut", Number, showLeastCut);
 
     /* ---- model, session, planner ---- */
     const showKind = () => {

@@ -23,11 +23,8 @@
 
     /* What stands at its default, the scenario does not hold. */
     const put = (key, list, usual) => {
-      const wire = { ...state().wire };
-      if (list.join("|") === usual.join("|")) delete wire[key];
-      else wire[key] = list.length === 1 ? list[0] : list;
-      if (Object.keys(wire).length) state().wire = wire;
-      else delete state().wire;
+      const said = list.join("|") === usual.join("|") ? undefined : list.length === 1 ? list[0] : list;
+      CW.setIn(state(), "wire", key, said);
     };
     const chosen = (id) => byId(id).value.split("|");
     for (const [key, id] of Object.entries(CODECS))

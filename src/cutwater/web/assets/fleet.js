@@ -140,8 +140,6 @@
         },
       });
     };
-    const act = (text, label, onclick, more = {}) =>
-      el("button", { type: "button", class: "quiet", text, "aria-label": label, onclick, ...more });
     const line = (k, keys, widths, outcomes) => {
       const row = rows[k],
         name = value(row, "name"),
@@ -159,8 +157,8 @@
         el(
           "td",
           { class: "acts" },
-          act("Step", `Show a step of ${name}`, () => pickClient(name || nameOf(k))),
-          act("×", `Remove ${name}`, remove, { title: "Remove", disabled: rows.length === 1 }),
+          CW.quietButton("Step", `Show a step of ${name}`, () => pickClient(name || nameOf(k))),
+          CW.quietButton("×", `Remove ${name}`, remove, { title: "Remove", disabled: rows.length === 1 }),
         ),
       );
       cells.push({ k, node, results });

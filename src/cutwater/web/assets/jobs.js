@@ -39,8 +39,6 @@
           changed();
         },
       });
-    const act = (text, label, onclick) =>
-      el("button", { type: "button", class: "quiet", text, "aria-label": label, onclick });
     const row = (job, told, server) => [
       field(job, "name", Math.max(job.name.length, 6)),
       field(job, "weight", 4),
@@ -59,8 +57,8 @@
       el(
         "span",
         { class: "acts" },
-        act("Open", `Open job ${job.name}`, () => open(job.scenario)),
-        act("×", `Remove job ${job.name}`, () => {
+        CW.quietButton("Open", `Open job ${job.name}`, () => open(job.scenario)),
+        CW.quietButton("×", `Remove job ${job.name}`, () => {
           state().jobs = jobs().filter((one) => one !== job);
           changed();
         }),

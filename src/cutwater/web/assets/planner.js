@@ -215,15 +215,12 @@
     size = CW.sizeBox({ state: () => state, scenario, use: useSize, changed: refresh });
     jobs = CW.jobsBox({ start, state: () => state, scenario, open: openJob, changed: refresh });
     CW.fleetDialogs({ fleet, drawn: () => state.fleet.draw, use: useFleet });
-    byId("bar").append(
-      CW.brand("/"),
-      CW.pages("/", start.runs),
-      el("span", { class: "space" }),
+    const tools = [
       el("button", { type: "button", id: "open", text: "Open", onclick: CW.openDialog(open) }),
       CW.exportMenu({ scenario, jobs, fail }),
       CW.copyButton(makeLink, fail),
-      CW.themeButton(),
-    );
+    ];
+    CW.bar("/", { runs: start.runs, tools });
     byId("foot").textContent =
       `Cutwater ${start.version}. Plans are computed by the machine that serves this page.`;
     window.addEventListener("hashchange", async () => {

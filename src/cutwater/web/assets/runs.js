@@ -79,7 +79,7 @@
     }
   };
   document.addEventListener("DOMContentLoaded", () => {
-    byId("bar").append(CW.brand("/"), CW.pages("/runs"), el("span", { class: "space" }), CW.themeButton());
+    CW.bar("/runs");
     follow();
   });
 })();

@@ -44,12 +44,7 @@
 
     for (const key of PRICES)
       byId(`price-${key}`).addEventListener("change", () => {
-        const text = byId(`price-${key}`).value.trim(),
-          prices = { ...state().prices };
-        if (text) prices[key] = text;
-        else delete prices[key];
-        if (Object.keys(prices).length) state().prices = prices;
-        else delete state().prices;
+        CW.setIn(state(), "prices", key, byId(`price-${key}`).value.trim() || undefined);
         changed();
       });
     byId("size-form").addEventListener("submit", async (event) => {

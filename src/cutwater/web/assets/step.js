@@ -108,17 +108,12 @@
     ]);
     return CW.table(["Part", ...stations.map(format.phase)], rows);
   };
-  const gauge = (part) => {
-    const bar = el("span", { class: "gauge", "aria-hidden": "true" });
-    bar.style.width = `${Math.min(100 * part, 100)}%`;
-    return bar;
-  };
   const busyTable = (client) => {
     const rows = client.busy
       .filter((one) => one.seconds > 0)
       .map(({ name, seconds, part }) => [
         name,
-        gauge(part ?? 0),
+        CW.gauge(part ?? 0),
         format.seconds(seconds),
         CW.orDash(part, format.percent),
       ]);
@@ -149,7 +144,7 @@
   };
 
   CW.stepView = ({ names, pick }) => {
-    const figure = CW.figure({ id: "step", title: "One step", draw: CW.stepChart });
+    const figure = CW.figure("step", "One step", "", CW.stepChart);
     const select = el("select", {
       id: "step-client",
       "aria-label": "Whose step is shown",

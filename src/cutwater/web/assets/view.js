@@ -9,23 +9,17 @@
       details = null,
       ends = null,
       scales = null;
-    const figure = (id, title, note, draw) => CW.figure({ id, title, note, draw });
-    const sessions = figure(
-      "phases",
-      "Phases of each client",
-      "",
-      CW.sessions,
-    );
+    const sessions = CW.figure("phases", "Phases of each client", "", CW.sessions);
     const step = CW.stepView({ names: fleet.names, pick: pickClient });
-    const level = figure(
+    const level = CW.figure(
       "level",
       "Water level",
       "What each client would take alone, and what the server's compute takes off.",
       CW.level,
     );
-    const shares = figure("shares", "Who has the server's compute", "", CW.shares);
-    const cuts = figure("cuts", "Cuts", "How many layers stay on the device.", CW.cuts);
-    const curve = figure("curve", "Round against server compute", "", (svg, data, width) => {
+    const shares = CW.figure("shares", "Who has the server's compute", "", CW.shares);
+    const cuts = CW.figure("cuts", "Cuts", "How many layers stay on the device.", CW.cuts);
+    const curve = CW.figure("curve", "Round against server compute", "", (svg, data, width) => {
       const told = CW.lines(svg, data, width);
       scales = told.scales;
       return told;
@@ -74,7 +68,7 @@
 
     const drawCurve = () => {
       const { compute, latency } = details.curve;
-      const { unit, scale } = CW.timeUnit(CW.most(latency));
+      const { unit, tick } = CW.timeUnit(CW.most(latency));
       curve.update({
         series: [
           {
@@ -99,7 +93,7 @@
           name: "round",
           label: `round (${unit})`,
           zero: true,
-          tick: (value) => CW.tickText(value / scale),
+          tick,
           show: format.seconds,
         },
       });
@@ -143,14 +137,9 @@
       });
       if (row.latency === null)
         return [pick, el("span", { class: "note", text: row.error }), "–", "–", "–", "–"];
-      const bar = el("span", {
-        class: row.latency > longest ? "gauge over" : "gauge",
-        "aria-hidden": "true",
-      });
-      bar.style.width = `${Math.min((100 * row.latency) / longest, 100)}%`;
       return [
         pick,
-        bar,
+        CW.gauge(row.latency / longest, row.latency > longest ? "gauge over" : "gauge"),
         format.seconds(row.latency),
         row.gap === null ? "–" : row.gap < 1e-9 ? "0 %" : format.percent(row.gap),
         format.count(row.sharing),

@@ -11,8 +11,7 @@
       body: JSON.stringify(body),
     });
     if (answer.ok) return answer;
-    const told = await answer.json().catch(() => ({}));
-    throw new Error(told.error || `The server answered ${answer.status}.`);
+    throw await CW.refusal(answer);
   };
   CW.sentence = (error) =>
     error instanceof TypeError ? "The server does not answer: is cutwater web still running?" : error.message;
