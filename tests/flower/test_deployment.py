@@ -9,13 +9,18 @@ from collecting import run
 from fleet_faults import connected, descendants
 from flower_cases import settings, trained, write_four
 
+from cutwater.base.errors import EngineError
 from cutwater.fleet.processes import carriers, free_ports
 from cutwater.fleet.supernodes import LocalFleet
+from cutwater.flower.scaffold import PACKAGE
 from cutwater.flower.shared_study import study_for
 from cutwater.runs.audit import audit
 from cutwater.runs.metrics import read
 from cutwater.train.aggregate import weights_sha256
 
+NOTHING = (
+    "from flwr.serverapp import ServerApp\n\napp = ServerApp()\napp.main()(lambda grid, context: None)\n"
+)
 EVERYBODY = ["watch", "phone", "tablet", "laptop"]
 
 
@@ -32,6 +37,10 @@ def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_proc
     with LocalFleet(path, simulation=True) as fleet:
         token, files = fleet.processes.token, fleet.folder
         fleet.run(folder, emulate=False, scenario="scenario.toml")  # the copy that Flower packed and unpacked
+        # Flower says of an app which does nothing that all went well.
+        (fleet.app / PACKAGE / "server.py").write_text(NOTHING)
+        with pytest.raises(EngineError, match="no round of the run was kept"):
+            fleet.run(tmp_path / "nothing", emulate=False, scenario="scenario.toml", name="nothing")
     assert [row.weights_sha256 for row in read(folder / "metrics.jsonl")] == in_process[0]
     assert carriers(token) == []
     assert not files.exists()

@@ -113,7 +113,7 @@ class LocalFleet:
         ``scenario`` may name the app's own copy instead of the file itself, which finds files beside it;
         ``meanwhile`` is called about twice a second.
         """
-        played = scenario or str(self.scenario)
+        played, kept = scenario or str(self.scenario), Path(run_dir) / METRICS
         config = {
             "scenario": played,
             "planner": planner,
@@ -139,9 +139,7 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                if len(read(Path(run_dir) / METRICS)) >= (
-                    rounds or train_settings(load_scenario(self.app / played)).rounds
-                ):
+                if len(read(kept)) >= (rounds or train_settings(load_scenario(self.app / played)).rounds):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
@@ -150,6 +148,10 @@ class LocalFleet:
         failed = self.processes.wait(name) != 0
         if failed or self._complaints(name) > before:
             raise EngineError(f"the run failed: {self.complaint(name)}")
+        if not read(kept):  # so it is, too, where a run of Flower's is given up before its ServerApp begins
+            raise EngineError(
+                f"flwr run ended, but no round of the run was kept: {self.processes.said(name)}; run it again"
+            )
 
     def complaint(self, name: str) -> str:
         """What went wrong in a run, as far as its log says."""
