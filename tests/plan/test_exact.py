@@ -211,11 +211,11 @@ def test_a_server_so_fast_that_its_time_vanishes_in_rounding_is_planned_for(serv
 
 def one_by_one(F, order, split, count, clients):
     """What the sweep over T̃ means, with the sum made anew for every client."""
-    pattern, weights, alone, scaled, rows, turns, _ = clients
+    alone = clients.alone
 
     def need(T, k):
-        fresh, least = np.array(NOT_SEEN), np.empty(rows.shape[2])
-        return kernel.need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, fresh, least)
+        fresh, least = np.tile(NOT_SEEN, (len(alone), 1)), np.empty(clients.rows.shape[2])
+        return kernel.need(T, k, clients._replace(seen=fresh), least)
 
     for visited, b in enumerate(order):
         T = alone[b]
@@ -265,7 +265,7 @@ def test_where_nothing_can_be_kept_the_loops_are_compiled_all_the_same():
     exec(compile(source, "<nowhere>", "exec"), nowhere)  # as if read from what can't be written to
     weight, scaled = np.linspace(1.0, 6.0, 9), np.linspace(0.1, 2.0, 33).reshape(ROWS, 3)
     arguments = (90.0, weight, scaled, scaled, 3, np.array(NOT_SEEN), np.empty(3))
-    wanted = kernel.need.py_func(*arguments)
+    wanted = kernel.need_by_wires.py_func(*arguments)
     assert 0 < wanted < np.inf
-    assert nowhere["need"](*arguments) == wanted
-    assert kernel.need(*arguments) == wanted
+    assert nowhere["need_by_wires"](*arguments) == wanted
+    assert kernel.need_by_wires(*arguments) == wanted

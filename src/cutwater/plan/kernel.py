@@ -41,6 +41,30 @@ class Clients(NamedTuple):
 
 
 @compiled
+def largest(values: Floats, count: int) -> float:
+    """The largest of the first values, or 0: four at a time, because each comparison waits for the last."""
+    a = b = c = d = 0.0
+    for i in range(0, count - 3, 4):
+        a, b = max(a, values[i]), max(b, values[i + 1])
+        c, d = max(c, values[i + 2]), max(d, values[i + 3])
+    for i in range(count - count % 4, count):
+        a = max(a, values[i])
+    return max(a, b, c, d)
+
+
+@compiled
+def smallest(values: Floats, count: int) -> float:
+    """The smallest of the first values, or infinity; in the same way."""
+    a = b = c = d = np.inf
+    for i in range(0, count - 3, 4):
+        a, b = min(a, values[i]), min(b, values[i + 1])
+        c, d = min(c, values[i + 2]), min(d, values[i + 3])
+    for i in range(count - count % 4, count):
+        a = min(a, values[i])
+    return min(a, b, c, d)
+
+
+@compiled
 def in_turn(row: Floats, i: int, weight: Floats) -> float:
     """a_k of a cell in turn: all but the server's time."""
     a: float = weight[0] * row[0, i] + weight[1] * row[1, i] + weight[2] * row[2, i] + weight[3] * row[3, i]
@@ -202,11 +226,12 @@ def extremes(clients: Clients, equal: float, low: Floats) -> float:
     for k in range(alone.shape[0]):
         row, weight = rows[pattern[k]], weights[k]
         per_share = weight[4] / equal
-        low[k] = high = np.inf
         for i in range(turns):
-            a = in_turn(row, i, weight)
-            low[k] = min(low[k], a)
-            high = min(high, a + per_share * row[4, i])
+            least[i] = in_turn(row, i, weight)
+        low[k] = smallest(least, turns)
+        for i in range(turns):
+            least[i] += per_share * row[4, i]
+        high = smallest(least, turns)
         if turns < row.shape[1]:
             low[k] = min(low[k], quickest(0.0, row, weight, turns, least)[0])
             found, cell = quickest(1.0 / equal, row, weight, turns, least)
@@ -288,37 +313,34 @@ def shortest_overlapped(
 
 
 @compiled
-def largest(values: Floats, count: int) -> float:
-    """The largest of the first values, or 0: four at a time, because each comparison waits for the last."""
-    a = b = c = d = 0.0
-    for i in range(0, count - 3, 4):
-        a, b = max(a, values[i]), max(b, values[i + 1])
-        c, d = max(c, values[i + 2]), max(d, values[i + 3])
-    for i in range(count - count % 4, count):
-        a = max(a, values[i])
-    return max(a, b, c, d)
+def need_plain(T: float, k: int, pattern: Ints, weights: Floats, scaled: Floats, least: Floats) -> float:
+    """need_k(T) where all cells are in turn and there is nothing but the paper's columns.
+
+    A row of an array is not taken out of it here, which would take as long as what is done with it.
+    """
+    p, work, left = pattern[k], weights[k, 4], T - weights[k, 8]
+    link, on_client, on_up, on_down = weights[k, 0], weights[k, 1], weights[k, 2], weights[k, 3]
+    for i in range(scaled.shape[2]):
+        least[i] = (
+            left * scaled[p, 4, i]
+            - link * scaled[p, 0, i]
+            - on_client * scaled[p, 1, i]
+            - on_up * scaled[p, 2, i]
+            - on_down * scaled[p, 3, i]
+        )
+    best = largest(least, scaled.shape[2])
+    return work / best if best > 0.0 else np.inf
 
 
 @compiled
-def need(
+def need_by_wires(
     T: float, weight: Floats, scaled: Floats, row: Floats, turns: int, seen: Floats, least: Floats
 ) -> float:
-    """need_k(T): the smallest share that has one client done by T, over its allowed cells."""
+    """need_k(T) with all that a cell may have."""
     link, on_client, on_up, on_down, once = weight[0], weight[1], weight[2], weight[3], weight[5]
     heads_up, heads_down, trips = weight[6], weight[7], weight[8]
     left = T - trips
     best = 0.0
-    if scaled.shape[0] == PLAIN:
-        for i in range(turns):
-            least[i] = (
-                left * scaled[4, i]
-                - link * scaled[0, i]
-                - on_client * scaled[1, i]
-                - on_up * scaled[2, i]
-                - on_down * scaled[3, i]
-            )
-        best = largest(least, turns)
-        return weight[4] / best if best > 0.0 else np.inf
     for i in range(turns):
         u = (
             left * scaled[4, i]
@@ -339,6 +361,19 @@ def need(
 
 
 @compiled
+def need(T: float, k: int, clients: Clients, least: Floats) -> float:
+    """need_k(T): the smallest share that has client k done by T, over its allowed cells."""
+    pattern, weights, _, scaled, rows, turns, seen = clients
+    found: float
+    if scaled.shape[1] == PLAIN:
+        found = need_plain(T, k, pattern, weights, scaled, least)
+    else:
+        p = pattern[k]
+        found = need_by_wires(T, weights[k], scaled[p], rows[p], turns, seen[k], least)
+    return found
+
+
+@compiled
 def demand(
     T: float,
     pattern: Ints,
@@ -354,11 +389,16 @@ def demand(
     Of few clients, it takes less time than to hand over a tuple: so its parts are handed over here.
     """
     at = below = 0.0
-    least = np.empty(rows.shape[2])
+    plain, least = scaled.shape[1] == PLAIN, np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
         if alone[k] < T:
             continue
-        share = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
+        # What ``need`` does: to call it would take as long again.
+        if plain:
+            share = need_plain(T, k, pattern, weights, scaled, least)
+        else:
+            p = pattern[k]
+            share = need_by_wires(T, weights[k], scaled[p], rows[p], turns, seen[k], least)
         if alone[k] == T:
             below += share
         else:
@@ -375,12 +415,9 @@ def needs(T: float, done: float, clients: Clients, out: Floats) -> None:
     With T itself for ``done`` it is what they need just below T, where clients with T̃_k = T are not done
     alone any more; with the next number above T, what they need at T.
     """
-    pattern, weights, alone, scaled, rows, turns, seen = clients
-    least = np.empty(rows.shape[2])
-    for k in range(alone.shape[0]):
-        out[k] = 0.0
-        if alone[k] >= done:
-            out[k] = need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
+    least = np.empty(clients.rows.shape[2])
+    for k in range(out.shape[0]):
+        out[k] = need(T, k, clients, least) if clients.alone[k] >= done else 0.0
 
 
 @compiled
@@ -551,15 +588,17 @@ def within(
     T: float, x: float, row: Floats, turns: int, weight: Floats, cut: Ints, least: Floats, near: Ints
 ) -> int:
     """List the cuts at which a session may be done by T at x; return how many they are."""
+    for i in range(turns):
+        least[i] = in_turn(row, i, weight) + weight[4] * x * row[4, i]
     if turns < row.shape[1]:
         floors(x, row, weight, turns, least)
     count = 0
     for i in range(row.shape[1]):
-        seconds = in_turn(row, i, weight) + weight[4] * x * row[4, i] if i < turns else least[i]
-        if seconds <= T and cut[i] not in near[:count]:
+        if least[i] <= T and cut[i] not in near[:count]:
             near[count] = cut[i]
             count += 1
-    near[:count].sort()
+    if count > 1:
+        near[:count].sort()
     return count
 
 
@@ -604,14 +643,17 @@ def assign(
     wire: ``cut`` is the place of a searched cell's cut among the ``cuts`` of ``all_rows``.
     """
     pattern, weights, alone, scaled, rows, turns, seen = clients
-    near = np.empty(cuts, dtype=np.int64)
+    plain, near = scaled.shape[1] == PLAIN, np.empty(cuts, dtype=np.int64)
     least, shares = np.empty(rows.shape[2]), np.empty(all_rows.shape[2])
     for k in range(alone.shape[0]):
         cell[k], share[k] = -1, 0.0
         if alone[k] <= T:
             continue
         row, weight = rows[pattern[k]], weights[k]
-        share[k] = need(T, weight, scaled[pattern[k]], row, turns, seen[k], least)
+        if plain:  # as in ``demand``
+            share[k] = need_plain(T, k, pattern, weights, scaled, least)
+        else:
+            share[k] = need_by_wires(T, weight, scaled[pattern[k]], row, turns, seen[k], least)
         if share[k] < np.inf:
             x = (1.0 - _DOUBT) / share[k]
             count = within(T * (1.0 + _SAME), x, row, turns, weight, cut, least, near)
@@ -622,12 +664,10 @@ def assign(
 @compiled
 def used(T: float, split: Ints, count: int, clients: Clients) -> float:
     """What those that share the server need together to be done by T."""
-    pattern, weights, _, scaled, rows, turns, seen = clients
     total = 0.0
-    least = np.empty(rows.shape[2])
+    least = np.empty(clients.rows.shape[2])
     for i in range(count):
-        k = split[i]
-        total += need(T, weights[k], scaled[pattern[k]], rows[pattern[k]], turns, seen[k], least)
+        total += need(T, split[i], clients, least)
         if total == np.inf:
             break
     return total
@@ -645,9 +685,9 @@ def sweep(F: float, order: Ints, split: Ints, count: int, clients: Clients) -> t
     is added up at both ends of a block of clients: in between it lies in between, which nearly always decides
     for all of them. Where it does not, the block is made smaller, down to a single client.
     """
-    pattern, weights, alone, scaled, rows, turns, seen = clients
+    alone = clients.alone
     visited, block = 0, 1
-    floor = np.empty(rows.shape[2])
+    floor = np.empty(clients.rows.shape[2])
     while visited < order.shape[0]:
         last = min(visited + block, order.shape[0])
         early, late = alone[order[visited]], alone[order[last - 1]]
@@ -661,15 +701,14 @@ def sweep(F: float, order: Ints, split: Ints, count: int, clients: Clients) -> t
         doubt = 0.0 if late == early else _DOUBT * F
         while visited < last and most <= F:
             b = order[visited]
-            fit, row = scaled[pattern[b]], rows[pattern[b]]
-            own = need(alone[b], weights[b], fit, row, turns, seen[b], floor)
+            own = need(alone[b], b, clients, floor)
             if least + own > F + doubt:
                 alone[b] = -np.inf
             elif most + own <= F - doubt:
                 split[count] = b
                 count += 1
-                least += need(early, weights[b], fit, row, turns, seen[b], floor)
-                most += need(late, weights[b], fit, row, turns, seen[b], floor)
+                least += need(early, b, clients, floor)
+                most += need(late, b, clients, floor)
             else:
                 break
             visited += 1
