@@ -7,9 +7,9 @@ from plan_cases import helped_by_server
 from run_folders import coded_problem, small_problem
 
 from cutwater.plan.exact import certified_bound, exact
+from cutwater.plan.knee import KNEE, knee, server_curve
 from cutwater.plan.problem import Server
 from cutwater.plan.session import Wires
-from cutwater.plan.worth import KNEE, knee, server_curve
 
 
 @settings(deadline=None, max_examples=25)

@@ -85,4 +85,4 @@ def test_parquet_holds_the_same_columns(plan, tmp_path):
     found = parquet.read_table(tmp_path / "plan.parquet").to_pydict()
     assert found["name"] == list(plan.names)
     assert found["share_flops"] == plan.shares.tolist()
-    assert list(found) == list(table.columns(plan))
+    assert list(found) == list(table.spreadsheet(plan))

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from cutwater.reproduce.item import Context, choose
+from cutwater.reproduce.catalogue import choose
+from cutwater.reproduce.item import Context
 
 
 @pytest.fixture(scope="session")

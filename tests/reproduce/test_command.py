@@ -8,7 +8,7 @@ from html import escape
 import pytest
 
 from cutwater.cli import main as cli
-from cutwater.reproduce.item import NAMES
+from cutwater.reproduce.catalogue import NAMES
 
 SMALL = ("table-2", "cut-latency")
 

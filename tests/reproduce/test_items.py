@@ -9,7 +9,8 @@ import matplotlib.image
 import pytest
 
 from cutwater.base.errors import CutwaterError
-from cutwater.reproduce.item import NAMES, choose, plain
+from cutwater.reproduce.catalogue import NAMES, choose
+from cutwater.reproduce.item import plain
 from cutwater.reproduce.sheet import COLUMN, as_png, as_svg
 
 REQUIRED = {

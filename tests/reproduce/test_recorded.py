@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cutwater.base.errors import RunError
-from cutwater.reproduce.item import choose
+from cutwater.reproduce.catalogue import choose
 from cutwater.reproduce.paper_setup import MODEL
 from cutwater.reproduce.record import record
 from cutwater.reproduce.recorded import Recorded, RecordedTraining, recorded

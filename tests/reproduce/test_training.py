@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cutwater.base.errors import DataError
-from cutwater.reproduce.item import Context, choose
+from cutwater.reproduce.catalogue import choose
+from cutwater.reproduce.item import Context
 from cutwater.reproduce.paper_setup import thirty
 from cutwater.reproduce.training import PLANNERS, load_data, make_study, train
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.train import exactsum
+from cutwater.train.distance import Distance, TensorMeans
 from cutwater.train.exactsum import in_rooms
-from cutwater.train.expected import Distance, TensorMeans
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)

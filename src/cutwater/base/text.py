@@ -1,12 +1,6 @@
-"""Text that anybody may have written: as a terminal or a page can show it, and read from a file."""
+"""Text that anybody may have written, as a terminal or a page can show it."""
 
-import csv
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from os import PathLike
-
-from cutwater.base.errors import FileFormatError
 
 LONGEST = 2000
 """Characters of a text that is shown."""
@@ -23,14 +17,3 @@ def shown(text: str) -> str:
     if text.isprintable() and len(text) <= LONGEST:
         return text
     return _UNSEEN.sub("\ufffd", text[:LONGEST])
-
-
-@contextmanager
-def reading(path: str | PathLike[str], format_: str) -> Iterator[None]:
-    """Within, a file that can't be read, or is not what it should be, is refused in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise FileFormatError(f"{path} can't be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(f"{path} is not {format_}: {error}") from error

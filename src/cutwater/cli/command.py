@@ -8,22 +8,23 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import ArgumentInfo
 
-_asked = [False]
+_debugging = [False]
+"""Whether --debug was given; a list, because the option's callback has nowhere else to leave it."""
 
 
 def on_debug(_context: Any, _option: Any, wanted: bool) -> None:
     """What --debug does."""
-    _asked[0] = _asked[0] or wanted
+    _debugging[0] |= wanted
 
 
 def debug_off() -> None:
     """Before a command, nobody has asked."""
-    _asked[0] = False
+    _debugging[0] = False
 
 
 def is_debugging() -> bool:
     """Whether mistakes are told with their traceback: by --debug of a command, or CUTWATER_DEBUG=1."""
-    return _asked[0] or os.environ.get("CUTWATER_DEBUG", "0") not in ("", "0")
+    return _debugging[0] or os.environ.get("CUTWATER_DEBUG", "0") not in ("", "0")
 
 
 class Command(TyperCommand):

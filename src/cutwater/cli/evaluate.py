@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from cutwater.cli.common import Json, err, print_json, results_table, say
 from cutwater.cli.common import out as console
-from cutwater.cli.rounds import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
 
 if TYPE_CHECKING:
     from cutwater.federate.tested import Tested

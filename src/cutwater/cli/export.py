@@ -7,7 +7,7 @@ import typer
 
 from cutwater.base.errors import RunError, suggest
 from cutwater.cli.common import Json, print_json, say
-from cutwater.cli.rounds import BestOption, RunFolder, kept_model, kept_study, which
+from cutwater.cli.finished_run import BestOption, RunFolder, kept_model, kept_study, which
 
 
 def export(

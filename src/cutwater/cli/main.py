@@ -1,4 +1,4 @@
-"""The `cutwater` command: one registration for each command, which has a file of its own in this folder.
+"""The `cutwater` command: one registration for each command; each has a file of its own in this folder.
 
 Command modules import torch, matplotlib and the like inside their functions, so that `cutwater --help` and
 planning from a saved profile stay quick.
@@ -7,7 +7,6 @@ planning from a saved profile stay quick.
 import sys
 import traceback
 from errno import ENOSPC
-from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
@@ -17,15 +16,33 @@ import typer
 from cutwater.base.errors import CutwaterError
 from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.speech import at_a_command_line
+from cutwater.cli.audit import audit
 from cutwater.cli.command import Command, debug_off, is_debugging
 from cutwater.cli.common import complain, seen_enough
-
-COMMANDS = (
-    *("scenario", "profile", "plan", "jobs", "compare", "sweep", "whatif", "size", "data", "train"),
-    *("verify", "evaluate", "predict", "export", "runs", "reproduce", "report", "web", "fleet"),
-    *("audit", "probe", "scaffold", "turns", "coverage", "examples"),
-)
-"""Each is a file of this folder with a function of its name, in the order that --help has them."""
+from cutwater.cli.compare import compare
+from cutwater.cli.coverage import coverage
+from cutwater.cli.data import data
+from cutwater.cli.evaluate import evaluate
+from cutwater.cli.examples import examples
+from cutwater.cli.export import export
+from cutwater.cli.fleet import fleet
+from cutwater.cli.jobs import jobs
+from cutwater.cli.plan import plan
+from cutwater.cli.predict import predict
+from cutwater.cli.probe import probe
+from cutwater.cli.profile import profile
+from cutwater.cli.report import report
+from cutwater.cli.reproduce import reproduce
+from cutwater.cli.runs import runs
+from cutwater.cli.scaffold import scaffold
+from cutwater.cli.scenario import scenario
+from cutwater.cli.size import size
+from cutwater.cli.sweep import sweep
+from cutwater.cli.train import train
+from cutwater.cli.turns import turns
+from cutwater.cli.verify import verify
+from cutwater.cli.web import web
+from cutwater.cli.whatif import whatif
 
 app = typer.Typer(
     name="cutwater",
@@ -51,8 +68,34 @@ def _root(
     pass
 
 
-for name in COMMANDS:
-    app.command(cls=Command)(getattr(import_module(f"cutwater.cli.{name}"), name))
+for command in (
+    scenario,
+    profile,
+    plan,
+    jobs,
+    compare,
+    sweep,
+    whatif,
+    size,
+    data,
+    train,
+    verify,
+    evaluate,
+    predict,
+    export,
+    runs,
+    reproduce,
+    report,
+    web,
+    fleet,
+    audit,
+    probe,
+    scaffold,
+    turns,
+    coverage,
+    examples,
+):
+    app.command(cls=Command)(command)
 
 
 @at_a_command_line()

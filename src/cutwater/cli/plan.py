@@ -22,8 +22,8 @@ from cutwater.cli.common import out as console
 from cutwater.plan.session import Wire
 
 if TYPE_CHECKING:
+    from cutwater.plan.knee import Knee
     from cutwater.plan.value import ClientPlan, Plan
-    from cutwater.plan.worth import Knee
 
 
 def plan(
@@ -49,9 +49,9 @@ def plan(
 
     Example: cutwater plan examples/paper-ten.toml --planner alternating --out plan.json
     """
+    from cutwater.plan.knee import knee, with_knee
     from cutwater.plan.planners import solve_by
     from cutwater.plan.table import json_pieces, write_plan
-    from cutwater.plan.worth import knee, with_knee
     from cutwater.scenario.file import load_scenario
 
     options = planner_options(option)

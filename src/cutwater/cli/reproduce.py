@@ -31,7 +31,7 @@ def reproduce(
 
     Example: cutwater reproduce clients server --out reproduction
     """
-    from cutwater.reproduce.item import choose
+    from cutwater.reproduce.catalogue import choose
 
     chosen = choose(items or ())  # a misspelt name is found out before anything heavy is imported
     from cutwater.reproduce.runner import all_claims

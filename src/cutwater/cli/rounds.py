@@ -1,27 +1,18 @@
-"""What is seen of runs: the model of one that is over, and a line for each round of one that goes on."""
+"""What is seen of rounds: a line and a bar while they are trained, their scores and notes in words."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutwater.base.units import show_seconds
-from cutwater.cli.common import BUILDING, err, say
+from cutwater.cli.common import err, say
 
 if TYPE_CHECKING:
     from cutwater.execute.local import Tick
     from cutwater.federate.loop import Round
     from cutwater.federate.record import Record
-    from cutwater.federate.study import Study
-    from cutwater.runs.checkpoint import KeptModel
     from cutwater.runs.summary import PlanDeviation
-
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, as cutwater train leaves it.")]
-BestOption = Annotated[
-    bool, typer.Option("--best", help=r"The best model, which keep_best in \[train] keeps, not the newest.")
-]
 
 
 def percent(fraction: float) -> str:
@@ -53,30 +44,6 @@ def say_notes(notes: Sequence[str]) -> None:
     """What is missing or damaged in a run folder, on stderr."""
     for note in notes:
         say(note, to=err, style="yellow")
-
-
-def kept_model(run: Path, best: bool) -> "KeptModel":
-    """The model of a run; what is damaged is said."""
-    from cutwater.runs.checkpoint import load_run
-
-    found = load_run(run, best=best)
-    say_notes(found.notes)
-    return found
-
-
-def kept_study(run: Path) -> "Study":
-    """The study of a run, built anew from its scenario."""
-    from cutwater.execute.finished import study_of_run
-
-    with err.status(BUILDING):
-        return study_of_run(run, say=err.print)
-
-
-def which(model: "KeptModel") -> str:
-    """A model of a run for people."""
-    if model.best is None:
-        return f"of round {model.round}, the newest"
-    return f"of round {model.round}, the best by {model.best.metric}"
 
 
 class Display:

@@ -91,7 +91,7 @@ def sweep(
 
     Example: cutwater sweep examples/paper-ten.toml --server "100 GFLOPS:9000 GFLOPS" --plot sweep.png
     """
-    from cutwater.plan.worth import knee, with_knee
+    from cutwater.plan.knee import knee, with_knee
     from cutwater.report.figures import check_figure_path
     from cutwater.scenario.file import load_scenario
 

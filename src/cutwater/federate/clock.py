@@ -123,7 +123,7 @@ def play(
     # When each is lost: after that part of its session, or never.
     drops = (lost_at.get(name) for name in plan.names)
     pairs = zip(drops, seconds, strict=True)
-    lost = np.array([np.inf if part is None else part * all_ for part, all_ in pairs])
+    lost = np.array([np.inf if fraction is None else fraction * whole for fraction, whole in pairs])
     wanted = settings.wanted(len(plan))
     deadline = np.inf if settings.deadline is None else settings.deadline
     # Ties go to the fleet's order, so that the outcome never depends on how a sort treats equals.

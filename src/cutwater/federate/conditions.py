@@ -14,7 +14,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.base.seeded import stream
-from cutwater.base.text import reading
+from cutwater.base.textfile import reading
 from cutwater.base.units import parse_compute, parse_rate
 from cutwater.plan.fleet import Client
 from cutwater.scenario.settings import ConditionSettings

@@ -22,7 +22,8 @@ from cutwater.federate.aggregators import Collection
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.scenario.judging import JudgeSettings
-from cutwater.train.expected import BadUpdate, Distance, Expected, TensorMeans
+from cutwater.train.distance import Distance, TensorMeans
+from cutwater.train.expected import BadUpdate, Expected
 from cutwater.train.session import State
 from cutwater.train.spool import Spool
 

@@ -22,7 +22,8 @@ from cutwater.federate.aggregator_options import ByName, check_above_0, check_fr
 from cutwater.federate.executor import Update
 from cutwater.model.traffic import Traffic
 from cutwater.train.aggregate import Average
-from cutwater.train.expected import BadUpdate, Distance, Expected
+from cutwater.train.distance import Distance
+from cutwater.train.expected import BadUpdate, Expected
 from cutwater.train.session import State
 from cutwater.train.spool import Spool
 

@@ -3,11 +3,11 @@
 So it is at every boundary between two layers, and on the way into a slice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from cutwater.base.errors import ModelError
 
@@ -75,17 +75,3 @@ def copy_tensors(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.clone()
     return tuple(copy_tensors(part) for part in value) if isinstance(value, tuple) else value
-
-
-def without_grad(node: fx.Node) -> Callable[..., Any]:
-    """What a node calls, as the model calls it inside ``torch.no_grad()``."""
-    target = node.target
-
-    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            if callable(target):
-                return target(first, *args, **kwargs)
-            called = first if node.op == "call_module" else getattr(first, target)
-            return called(*args, **kwargs)
-
-    return call

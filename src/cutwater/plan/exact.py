@@ -116,7 +116,7 @@ def _lexicographic(table: ClientTables, found: Optimum, F: float) -> tuple[float
     rest = np.flatnonzero(np.isfinite(alone) & (alone <= T))
     order = rest[np.argsort(-alone[rest], kind="stable")]
     places = alone[order]
-    count, visited = kernel.sweep(F, order, split, first.size, table.with_alone(alone).clients)
+    count, visited = kernel.sweep(F, order, split, first.size, table.with_alone(alone).laid_out)
     if visited == 0:
         return T, alone
     sharing = split[:count]
@@ -140,7 +140,7 @@ def _assign(table: ClientTables, cells: CutTables, target: float, F: float) -> t
     trifle, every = TOLERANCE / 2, np.unique(cells.cuts)
     among = (np.searchsorted(every, table.by_cut.cuts), len(every), cells.rows, cells.turns)
     while True:
-        kernel.assign(target, table.clients, *among, index, shares)
+        kernel.assign(target, table.laid_out, *among, index, shares)
         if shares.sum() <= F:
             break
         target *= 1 + trifle

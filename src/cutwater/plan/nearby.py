@@ -208,7 +208,7 @@ class _Others:
         self.jumps = np.unique(table.alone[table.alone <= high])
         slope, level = np.zeros(len(clients)), np.full(len(clients), np.nan)
         if cells.turns == len(cells.cuts):
-            kernel.lines(low, high, table.clients, slope, level)
+            kernel.lines(low, high, table.laid_out, slope, level)
         straight = ~np.isnan(level)
         self._on_lines = (table.weights[straight, 4], table.alone[straight], slope[straight], level[straight])
         self._rest = table.take(~straight)

@@ -98,8 +98,8 @@ class Prices:
     def cost(self, **amounts: float) -> float | None:
         """The price of so much more of each (``compute``, ``link`` …); None where one of them has none."""
         total = 0.0
-        for key, price in vars(self).items():
-            amount = amounts.get(key, 0.0)
+        for key, amount in amounts.items():
+            price: Price | None = getattr(self, key)
             if amount and price is None:
                 return None
             total += amount * price.amount if price is not None else 0.0

@@ -212,7 +212,7 @@ def _cheapest(
         more = np.where(able, np.minimum(more, _without_server(problem, seconds, cut, wire)), more)
     share, cost = np.zeros(len(problem)), per_rate * more
     table, fleet = Field.plain(problem).everyone, problem.fleet
-    kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, table.clients, share, more, cost)
+    kernel.cheapest(seconds, per_share, per_rate, fleet.up, fleet.down, table.laid_out, share, more, cost)
     return share, more, cost
 
 

@@ -32,8 +32,8 @@ _LOOK = 1000
 """Numbers of a column that tell whether many of them are alike."""
 
 
-def columns(plan: Plan) -> dict[str, Column]:
-    """What a plan says of its clients: FLOPS, seconds and bytes, plain numbers."""
+def spreadsheet(plan: Plan) -> dict[str, Column]:
+    """A plan as the columns of a file: its clients with FLOPS, seconds and bytes, plain numbers."""
     told = plan.columns
     busy = Busy.of(plan.phases)
     waits = np.where(np.array([*busy]).max(axis=0) > 0, busy.places, len(RESOURCES))
@@ -54,7 +54,7 @@ def columns(plan: Plan) -> dict[str, Column]:
 
 def csv_pieces(plan: Plan) -> Iterator[bytes]:
     """The table as CSV, piece by piece."""
-    table = columns(plan)
+    table = spreadsheet(plan)
     yield (",".join(table) + "\n").encode()
     for some in _pieces(len(plan)):
         cells = [_csv_cells(column[some]) for column in table.values()]
@@ -146,7 +146,7 @@ def _parquet(path: Path, plan: Plan) -> None:
         raise FileFormatError(
             f"{path} can't be written: Parquet needs pyarrow (pip install pyarrow); or write .csv"
         ) from None
-    table = pyarrow.table({name: np.asarray(column) for name, column in columns(plan).items()})
+    table = pyarrow.table({name: np.asarray(column) for name, column in spreadsheet(plan).items()})
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink)
     write_atomically(path, sink.getvalue().to_pybytes())

@@ -210,23 +210,23 @@ class ClientTables:
 
     def demand(self, T: float) -> tuple[float, float]:
         """Σ need_k at T, and just below it; the two differ where T is a jump."""
-        found: tuple[float, float] = kernel.demand(T, *self.clients)
+        found: tuple[float, float] = kernel.demand(T, *self.laid_out)
         return found
 
     def needs(self, T: float, done: float | None = None) -> Floats:
         """need_k(T) of every client; with T for ``done``, what they need just below it."""
         found = np.empty(len(self.alone))
-        kernel.needs(T, np.nextafter(T, np.inf) if done is None else done, self.clients, found)
+        kernel.needs(T, np.nextafter(T, np.inf) if done is None else done, self.laid_out, found)
         return found
 
     def extremes(self, equal: float) -> tuple[float, Floats]:
         """T of giving every client so large a share, and min over l of a_k(l): below that none helps k."""
         least = np.empty(len(self.alone))
-        ceiling = kernel.extremes(self.clients, equal, least)
+        ceiling = kernel.extremes(self.laid_out, equal, least)
         return ceiling, least
 
     @cached_property
-    def clients(self) -> kernel.Clients:
+    def laid_out(self) -> kernel.Clients:
         """All this as the inner loops take it."""
         cells = self.by_cut
         return kernel.Clients(

@@ -100,14 +100,15 @@ def timeline(problem: Problem, plan: "Plan", client: int | str) -> Timeline:
     sizes = part_sizes(size, problem.session.micro_batches)
     split = cut != problem.layers
     wire, rtt = (plan.options[plan.wires[k]], float(problem.fleet.rtt[k])) if split else (None, 0.0)
-    if wire is not None and second_cut:
+    if wire is None:
+        both = [(each[0], each[-1]) for each in _stations(problem, plan, k, wire, sizes)]
+        stays = _in_turn(both, rtt, (_FORWARD, _BACKWARD))
+    elif second_cut:
         stays = _in_turn(_three_parts(problem, plan, k, wire, sizes), rtt, THREE_PARTS)
+    elif wire.schedule == "overlapped":
+        stays = _overlapped(_stations(problem, plan, k, wire, sizes), rtt)
     else:
-        seconds = _stations(problem, plan, k, wire, sizes)
-        if wire is None:
-            stays = _in_turn([(each[0], each[-1]) for each in seconds], rtt, (_FORWARD, _BACKWARD))
-        else:
-            stays = _overlapped(seconds, rtt) if wire.schedule == "overlapped" else _in_turn(seconds, rtt)
+        stays = _in_turn(_stations(problem, plan, k, wire, sizes), rtt)
     return Timeline(problem.fleet.names[k], cut, wire, tuple(sizes), rtt, tuple(stays), second_cut)
 
 

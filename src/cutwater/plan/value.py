@@ -440,7 +440,7 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         return np.array([row[key] for row in rows], dtype=np.float64)
 
     phases = ([row["phases"].get(name, 0.0) for row in rows] for name in (*PHASES, OVERLAP))
-    told = all(row.get(key) is not None for row in rows for key in ("rate_up", "rate_down"))
+    shared = all(row.get(key) is not None for row in rows for key in ("rate_up", "rate_down"))
     ways = [Wire(row["schedule"], row["up"], row["down"]) for row in rows]
     options = tuple(dict.fromkeys(ways))
     names = tuple(row["name"] for row in rows)
@@ -476,7 +476,7 @@ def _plan_from_json(body: dict[str, Any], source: str) -> Plan:
         lower_bound=body["lower_bound"],
         outcome=body["outcome"],
         trace=tuple(_iteration_from_json(turn) for turn in body["trace"]),
-        rates=(numbers("rate_up"), numbers("rate_down")) if told else None,
+        rates=(numbers("rate_up"), numbers("rate_down")) if shared else None,
     )
 
 

@@ -1,35 +1,16 @@
 """What a table or figure of the paper is here: settings, numbers, a figure, claims, and expected ranges."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from cutwater.base.errors import CutwaterError, suggest
 from cutwater.reproduce.sheet import look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-NAMES = (
-    "model-size",
-    "kappa",
-    "compute",
-    "smashed",
-    "table-2",
-    "cut-latency",
-    "clients",
-    "convergence",
-    "server",
-    "accuracy",
-    "gap",
-    "models",
-    "beyond",
-)
-"""All items by name, in the order of the paper, and what goes beyond it."""
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -120,18 +101,6 @@ class Item(Generic[C, V]):
         """What is drawn of its values, in the look that all figures have."""
         with look():
             return self.draw(values)
-
-
-def choose(names: Iterable[str]) -> list[Item[Any, Any]]:
-    """The items of these names in the order of the paper; all of them if no name is given.
-
-    An item is imported when it is chosen, so that a misspelt name is found out at once.
-    """
-    wanted = set(names)
-    for name in sorted(wanted - set(NAMES)):
-        raise CutwaterError(f"there is no item {name!r} to reproduce; {suggest(name, NAMES)}")
-    modules = (name.replace("-", "_") for name in NAMES if not wanted or name in wanted)
-    return [import_module(f"cutwater.reproduce.items.{module}").ITEM for module in modules]
 
 
 def plain(value: Any) -> Any:

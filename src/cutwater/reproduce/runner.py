@@ -22,7 +22,8 @@ from typing import Any
 
 from cutwater.base.errors import FileFormatError
 from cutwater.base.jsonfile import check_document, document, read_json, write_atomically, write_json
-from cutwater.reproduce.item import NAMES, Context, Item, plain
+from cutwater.reproduce.catalogue import NAMES
+from cutwater.reproduce.item import Context, Item, plain
 from cutwater.reproduce.page import page
 from cutwater.reproduce.sheet import as_png, as_svg
 

@@ -5,7 +5,7 @@ not fail are kept beside it, however many fail after them.
 
 A reader finds the old checkpoint or the new one, never half of one: the file is written beside its place,
 synced and renamed. What is damaged all the same is noticed by its checksum, and the round before it is used.
-Nothing is ever unpickled.
+The newest model of a run, or the best, is found here, too. Nothing is ever unpickled.
 """
 
 import contextlib

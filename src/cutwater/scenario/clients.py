@@ -8,7 +8,7 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError, ScenarioError
 from cutwater.base.schema import NO_DEFAULT, schema_of
-from cutwater.base.text import reading
+from cutwater.base.textfile import reading
 from cutwater.plan.fleet import FEW, Client, Fleet
 
 CLIENT = schema_of(Client)

@@ -1,21 +1,14 @@
-"""An update beside the global model: what it must be before anything is computed from it, and how far it is.
-
-It must have the tensors of the global model, all finite. How far it is and what the numbers of each of its
-tensors come to is asked of every update, and most tensors of a model are small: what is done to each of them
-costs more than the arithmetic on its numbers. So numbers of many tensors are laid one after the other first.
-"""
+"""What an update must be before anything is computed from it: the tensors of the global model, all finite."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cutwater.base.errors import RunError
-from cutwater.train.exactsum import ROOM, Vector, in_rooms
 from cutwater.train.session import State
 
 LARGEST_WEIGHT = 2.0**30
@@ -92,59 +85,6 @@ class Expected:
         return max((_largest(client, name, state[name]) for name in numbers), default=0.0)
 
 
-class Distance:
-    """The Euclidean distance of updates from one model, over some of its tensors.
-
-    It is summed up in one order, whatever the number of threads.
-    """
-
-    def __init__(self, reference: State, names: Sequence[str]) -> None:
-        self._names = names
-        self._reference = [flat(reference[name]) for name in names]
-        size = min(ROOM, sum(map(len, self._reference)))
-        # Made once: fresh memory costs more than the arithmetic on it.
-        self._far, self._room = np.empty(size), np.empty(size)
-        squares = (_square(some.astype(np.float64)) for _, some in in_rooms(self._reference))
-        self.norm = math.sqrt(sum(squares))
-        """That of the model itself."""
-
-    def of(self, state: State) -> float:
-        """That of an update."""
-        total, numbers = 0.0, in_rooms(flat(state[name]) for name in self._names)
-        for (_, theirs), (_, mine) in zip(in_rooms(self._reference), numbers, strict=True):
-            far, room = self._far[: len(mine)], self._room[: len(mine)]
-            # Types are changed by copying, which is several times as fast as within a subtraction.
-            np.copyto(far, mine)
-            np.copyto(room, theirs)
-            total += _square(np.subtract(far, room, out=far))
-        return math.sqrt(total)
-
-
-class TensorMeans:
-    """The mean of each of some tensors, and its smallest number; none of them is empty."""
-
-    def __init__(self, reference: State, names: Sequence[str]) -> None:
-        self.names = names
-        self._sizes = np.array([reference[name].numel() for name in names], dtype=np.int64)
-        self._starts = np.cumsum(self._sizes) - self._sizes
-
-    def numbers(self, state: State) -> Vector:
-        """All numbers of all tensors, in float64."""
-        parts = [flat(state[name]) for name in self.names]
-        return np.concatenate(parts, dtype=np.float64) if parts else np.empty(0)
-
-    def least(self, numbers: Vector) -> list[float]:
-        """The smallest number of each tensor."""
-        least: list[float] = np.minimum.reduceat(numbers, self._starts).tolist() if self.names else []
-        return least
-
-    def means(self, numbers: Vector) -> list[float]:
-        """The mean of each tensor."""
-        sums = np.add.reduceat(numbers, self._starts) if self.names else numbers
-        means: list[float] = (sums / self._sizes).tolist()
-        return means
-
-
 def raw_bytes(tensor: Tensor) -> Tensor:
     """The bytes of a tensor, one after the other, on the CPU."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -198,7 +138,3 @@ def _ends(tensor: Tensor) -> tuple[float, float]:
 
 def _all_finite(low: float, high: float) -> bool:
     return -math.inf < low and high < math.inf
-
-
-def _square(numbers: Vector) -> float:
-    return float(np.square(numbers, out=numbers).sum())

@@ -30,7 +30,7 @@ Addend = tuple[float, float]
 """What a mini-batch adds to a metric's sum, and to the weight that the sum is divided by."""
 Evaluate = Callable[[Any], Mapping[str, Any]]
 """Of the model, numbers by name."""
-_WHAT = "it takes the model and returns numbers by name, such as {'f1': 0.9}"
+_EVALUATE_IS = "it takes the model and returns numbers by name, such as {'f1': 0.9}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def find_evaluate(train: TrainSettings, own: Any = None) -> Evaluate | None:
         return None if train.evaluate is None else find(train.evaluate, "evaluate", RunError)
     if not callable(own):
         hint = "; a name goes into TrainSettings(evaluate=...)" if isinstance(own, str) else ""
-        raise RunError(f"evaluate is {own!r}, but must be a function: {_WHAT}{hint}")
+        raise RunError(f"evaluate is {own!r}, but must be a function: {_EVALUATE_IS}{hint}")
     found: Evaluate = own
     return found
 
@@ -149,7 +149,7 @@ def own_scores(
                 raise TypeError(f"it returned {type(found).__name__}")
             numbers = {name: _number(value, f"{name!r} is") for name, value in found.items()}
     except Exception as error:  # whatever a user's function does
-        raise RunError(f"evaluate failed ({told(error)}): {_WHAT}") from error
+        raise RunError(f"evaluate failed ({told(error)}): {_EVALUATE_IS}") from error
     for name in numbers:
         _check_name(name, "evaluate returned", "a number has", (*TAKEN, *others))
     return {name: value for name, value in numbers.items() if math.isfinite(value)}

@@ -32,6 +32,7 @@ class Spool:
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self._names = (*expected.floats, *expected.counters)
+        # Where each begins, and last where all end.
         *offsets, self._size = accumulate((expected.kinds[name].bytes for name in self._names), initial=0)
         self._offsets = dict(zip(self._names, offsets, strict=True))
         self._file: IO[bytes] | None = None

@@ -12,6 +12,7 @@ from cutwater.base.units import parse_time
 from cutwater.federate.record import ratio
 from cutwater.plan.busy import RESOURCES, Busy
 from cutwater.plan.exact import certified_bound
+from cutwater.plan.knee import knee, server_curve, with_knee
 from cutwater.plan.latency import OVERLAP, PHASES, latency_alone
 from cutwater.plan.marginal import finish_last
 from cutwater.plan.planners import PlannerResult, judged, standing
@@ -20,7 +21,6 @@ from cutwater.plan.problem import Problem
 from cutwater.plan.shared_links import fair_rates
 from cutwater.plan.size import Size, faster, needed
 from cutwater.plan.table import csv_pieces, json_pieces
-from cutwater.plan.worth import knee, server_curve, with_knee
 from cutwater.web.fleet_text import to_csv
 from cutwater.web.state import PLANNERS, Asked
 from cutwater.web.step import client_data, lossy_note, wire_data

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import fx, nn
 
-from cutwater.model.at_cut import Lengths, copy_tensors, cross, expect_shapes, without_grad
+from cutwater.model.at_cut import Lengths, copy_tensors, cross, expect_shapes
 from cutwater.model.graph.sizes import FromRows, Sizes
 from cutwater.model.randomness import enter_layer
 
@@ -211,7 +212,7 @@ class _Slice:
         kwargs = fx.node.map_arg(node.kwargs, self._copy)
         if node.op == "call_module":
             args = (self.new.get_attr(str(node.target)), *args)
-        return self.new.call_function(without_grad(node), args, kwargs)
+        return self.new.call_function(_without_grad(node), args, kwargs)
 
     def _result(self) -> Any:
         if self.high == self.program.depth:
@@ -262,3 +263,17 @@ def tensors_of(root: nn.Module, target: str) -> list[tuple[str, Any]]:
         ]
         return [(f"{target}.{key}", tensor) for key, tensor in inner]
     return [(target, found)]
+
+
+def _without_grad(node: fx.Node) -> Callable[..., Any]:
+    """What a node calls, as the model calls it inside ``torch.no_grad()``."""
+    target = node.target
+
+    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            if callable(target):
+                return target(first, *args, **kwargs)
+            called = first if node.op == "call_module" else getattr(first, target)
+            return called(*args, **kwargs)
+
+    return call

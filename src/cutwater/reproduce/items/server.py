@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutwater.plan.knee import knee
 from cutwater.plan.planners import solve
 from cutwater.plan.problem import Server
-from cutwater.plan.worth import knee
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
 from cutwater.reproduce.paper_setup import TEN_ARE, ten
