@@ -18,7 +18,7 @@ from cutwater.base.toml import toml_value
 from cutwater.federate.from_scenario import train_settings
 from cutwater.fleet.credentials import make_certificate, make_node_key
 from cutwater.fleet.processes import Processes, free_ports, wait_for_port
-from cutwater.flower.scaffold import scaffold
+from cutwater.flower.scaffold import PACKAGE, scaffold
 from cutwater.runs.layout import METRICS
 from cutwater.runs.metrics import read
 from cutwater.scenario.file import load_scenario
@@ -58,10 +58,7 @@ class LocalFleet:
         self.host = host
         """The address of this machine that nodes find the server at."""
         self.scenario = Path(scenario).resolve()
-        loaded = load_scenario(self.scenario)
-        self.names = tuple(loaded.fleet.names)
-        self.rounds = train_settings(loaded).rounds
-        """Of the scenario."""
+        self.names = tuple(load_scenario(self.scenario).fleet.names)
         self.simulation, self._say = simulation, say
         self.nodes: dict[str, int] = {}
         """The pid of every client's SuperNode."""
@@ -139,7 +136,7 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                if len(read(kept)) >= (rounds or train_settings(load_scenario(self.app / played)).rounds):
+                if self._done(kept, played, rounds):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
@@ -148,14 +145,24 @@ class LocalFleet:
         failed = self.processes.wait(name) != 0
         if failed or self._complaints(name) > before:
             raise EngineError(f"the run failed: {self.complaint(name)}")
-        if not read(kept):  # so it is, too, where a run of Flower's is given up before its ServerApp begins
+        if not self._done(kept, played, rounds):
+            # So it is, too, where Flower gives a run up before its ServerApp begins.
             raise EngineError(
-                f"flwr run ended, but no round of the run was kept: {self.processes.said(name)}; run it again"
+                f"flwr run ended, but only {len(read(kept))} rounds of the run were kept: "
+                f"{self.processes.said(name)}; run it again with the same folder"
             )
 
     def complaint(self, name: str) -> str:
         """What went wrong in a run, as far as its log says."""
         return self.processes.said(name, _COMPLAINT)
+
+    def _done(self, kept: Path, scenario: str, rounds: int | None) -> bool:
+        """Whether all rounds of a run were kept, or as many as its patience allowed."""
+        lines = read(kept)
+        if not lines:
+            return False
+        wanted = rounds or train_settings(load_scenario(self.app / PACKAGE / scenario)).rounds
+        return lines[-1].stopped is not None or lines[-1].round >= wanted
 
     def _complaints(self, name: str) -> int:
         """How many there are in the log of all runs of this name."""
