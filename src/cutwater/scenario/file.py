@@ -21,7 +21,7 @@ from typing import Any
 from cutwater.base.errors import CutwaterError, ScenarioError
 from cutwater.base.jsonfile import read_json
 from cutwater.base.schema import read
-from cutwater.base.text import reading
+from cutwater.base.textfile import reading
 from cutwater.base.toml import parse_toml
 from cutwater.base.usercode import look_beside
 from cutwater.plan.fleet import NO_LIMIT, Fleet
@@ -142,14 +142,17 @@ def named_file(folder: Path, name: str, what: str) -> Path:
 def mistakes(tables: Mapping[str, Any], source: str, folder: Path) -> list[CutwaterError]:
     """Everything that is wrong with a scenario's tables, its sections for training included."""
     found = [*TOP.sift(tables, source)[1], *_in_sections(tables, source)]
-    if not found:
-        # What only several keys together tell (a quorum of more clients than there are, say) is raised.
+    if found:
+        return found
+    try:  # what only several keys together tell: a quorum of more clients than there are, say
         scenario = read_scenario(tables, source, folder)
         for name, table in scenario.sections.items():
             made = SECTIONS[name].made
             assert made is not None
             read(made, table)
-    return found
+    except CutwaterError as error:
+        return [error]
+    return []
 
 
 def _in_sections(tables: Mapping[str, Any], source: str) -> Iterator[CutwaterError]:
