@@ -1,6 +1,7 @@
 """The layers of models nobody prepared for it, and the bits of the whole at every cut."""
 
 import copy
+from contextlib import suppress
 from functools import cache
 
 import pytest
@@ -10,6 +11,7 @@ from split_checks import check_every_cut, check_joins, step, usable_cuts
 from torch import nn
 
 import cutwater
+from cutwater.base.errors import ModelError
 from cutwater.model.randomness import RandomStream
 
 IMAGES = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -209,6 +211,16 @@ def test_the_model_is_left_as_it_was_found():
     assert attributes == {name: set(vars(part)) for name, part in model.named_modules()}
     assert all(parameter.grad is None for parameter in model.parameters())
     assert [part.training for part in model.blocks] == [False, True]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_scripted_part_is_left_in_its_mode(training):
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)))
+    model = nn.Sequential(nn.Linear(8, 8), scripted, nn.Linear(8, 2))
+    scripted.train(training)
+    with suppress(ModelError):
+        cutwater.layered(model, torch.ones(2, 8))
+    assert {part.training for part in scripted.modules()} == {training}
 
 
 def test_hooks_on_a_block_run_once_wherever_the_model_is_cut():

@@ -8,6 +8,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from cutwater.model.modes import modes_kept
 from cutwater.model.randomness import cuda_in_use, outside_kept
 
 _DEEPEST = 4
@@ -35,7 +36,8 @@ def untouched(module: nn.Module, training: bool | None = None, *, wholly: bool =
     parameters = [_put_back_tensor(p) for p in module.parameters()] if copied else []
     devices = [torch.cuda.current_device()] if cuda_in_use() else []
     try:
-        with outside_kept(), torch.random.fork_rng(devices=devices):
+        # A scripted part has its mode where no attribute shows it.
+        with outside_kept(), modes_kept(module), torch.random.fork_rng(devices=devices):
             if training is not None:
                 module.train(training)
             yield
