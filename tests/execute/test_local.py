@@ -262,6 +262,41 @@ def test_a_session_that_kills_its_workers_is_named_and_the_engine_stays_of_use()
         engine.close()
 
 
+def test_what_a_replaced_worker_raises_says_nothing_of_the_one_before(tmp_path):
+    died = tmp_path / "died"
+
+    def deadly_once(task: Task):
+        if not died.exists():
+            died.touch()
+            os._exit(7)
+        raise ValueError("mine")
+
+    engine = LocalTrainer(job(data=deadly_once), TestData(), workers=2)
+    try:
+        with pytest.raises(EngineError, match="ValueError: mine") as caught:
+            list(engine.sessions(tasks([1, 2, 3, 6])[:1], model().state_dict()))
+    finally:
+        engine.close()
+    way = "".join(format_exception(caught.value))
+    assert 'raise ValueError("mine")' in way
+    assert "recv_bytes" not in way
+
+
+def test_workers_whose_watcher_fails_end_at_once_and_in_silence(capfd):
+    def fail(tick):
+        raise ValueError("mine")
+
+    engine = LocalTrainer(job(), TestData(), workers=2)
+    engine.watch = fail
+    try:
+        with pytest.raises(ValueError, match="mine"):
+            list(engine.sessions(tasks([1, 2, 3, 6]), model().state_dict()))
+        assert not any(worker.orders for worker in engine.pool.workers)
+    finally:
+        engine.close()
+    assert capfd.readouterr().err == ""
+
+
 def broken_batches(task: Task):
     for inputs, labels in batches(task):
         yield (inputs[0] * float("nan"),) if task.client == "cat" else inputs, labels

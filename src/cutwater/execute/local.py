@@ -51,9 +51,8 @@ class LocalTrainer:
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """See :class:`cutwater.federate.executor.Trainer`."""
-        pool = self.pool
-        results = self._sessions(tasks, state) if pool is None else pool.sessions(tasks, state)
-        for done, result in enumerate(results, start=1):
+        # Workers end what they are at when this is given up, so nothing else may hold what is iterated over.
+        for done, result in enumerate(self._sessions(tasks, state), start=1):
             self.watch(Tick(result.task.round, done, len(tasks)))
             yield result
 
@@ -70,6 +69,9 @@ class LocalTrainer:
             self.pool.close()
 
     def _sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
+        if self.pool is not None:
+            yield from self.pool.sessions(tasks, state)
+            return
         for task in tasks:
             with one_thread(), blamed_on(task):
                 result = run_both_sides(self.job, task, state)

@@ -50,6 +50,7 @@ class SharedState:
 
     def __init__(self, like: State) -> None:
         sizes = [-(-tensor_bytes((tensor,)) // ALIGNMENT) * ALIGNMENT for tensor in like.values()]
+        # Where each begins, and last where all end.
         *offsets, size = accumulate(sizes, initial=0)
         # Anonymous shared memory has no file, so it needs no room in /dev/shm and leaves nothing behind.
         self._memory = mmap.mmap(-1, max(size, 1))
@@ -203,6 +204,9 @@ class Workers:
         try:
             answer = json.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
+            answer = None
+        if answer is None:
+            # Not within what is excepted: a worker that was forked there would tell it with its own mistakes.
             self._replace(worker)
             return None
         if "error" in answer:
