@@ -142,11 +142,22 @@ def test_a_grpc_that_is_built_otherwise_is_used_by_its_public_interface(
                 assert client.finish() == 1
 
 
-def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection(monkeypatch) -> None:
+NOTE = FastCall._note
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda _, event: event.no_such_thing,
+        lambda call, event: NOTE(call, SimpleNamespace(batch_operations=())),
+    ],
+    ids=["another form", "no operations"],
+)
+def test_a_grpc_that_says_otherwise_what_happened_costs_a_session_one_connection(monkeypatch, note) -> None:
     """What can't be known before the first message is noticed there, and the session goes on."""
     monkeypatch.setattr(FastCall, "works", True)
     monkeypatch.setattr(connection, "FAST", True)
-    monkeypatch.setattr(FastCall, "_note", lambda _, event: event.no_such_thing)
+    monkeypatch.setattr(FastCall, "_note", note)
     with StreamServer(Echo(), limits=QUICK) as server:
         with StreamClient(issue(server, expected()), expected(), client="k1", limits=QUICK) as client:
             assert torch.equal(client.step(0, *example()).gradients[0], example()[0][0])

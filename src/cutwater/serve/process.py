@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -31,18 +31,45 @@ from cutwater.stream.tls import Certificate
 from cutwater.train.session import State, Task
 
 
+class Hosted(TypedDict):
+    """What is hosted: the part of :class:`Hello` that a run knows of itself."""
+
+    study: Mapping[str, Any]
+    """Whatever the study is made of."""
+    run: str
+    turns: str
+    """The socket by which runs on one machine take turns; empty where there are none."""
+    emulate: bool
+    """Whether links and devices are slowed down, so that sessions need not be paced."""
+
+
+class Hello(Hosted):
+    """The first line that such a process hears: the same for every one that follows another."""
+
+    folder: str
+    """Of journals and weights; nobody else can read it."""
+    host: str
+    port: int
+    key: str
+    """Of tickets, in hexadecimal digits."""
+    certificate: tuple[str, str, str]
+    """The server's name, its certificate and its private key."""
+
+
+ASKED = ("open", "record", "records", "reshare", "collect", "end")
+"""What may be asked of it afterwards: methods of :class:`SessionHost`, with their arguments."""
+
+
 class SessionHost:
     """The server's halves of all sessions of a run, with journals; a context manager.
 
-    ``hello`` says where they are hosted, the same for every process that follows another: the folder of
-    journals and weights, which nobody else can read, the port, the key and the certificate. ``over`` is told
-    which session is over.
+    ``over`` is told which session is over.
     """
 
     def __init__(
         self,
         study: Study,
-        hello: Mapping[str, Any],
+        hello: Hello,
         over: Callable[[str], object],
         *,
         most_noted: int | None = None,
@@ -157,7 +184,7 @@ def host_for(line: socket.socket, study_of: Callable[[Mapping[str, Any]], Study]
         with suppress(OSError):  # that the other end is gone is no business of the thread that says so
             say({"over": session})
 
-    hello = json.loads(heard.readline())
+    hello: Hello = json.loads(heard.readline())
     try:
         with ExitStack() as held:
             try:
@@ -174,7 +201,8 @@ def host_for(line: socket.socket, study_of: Callable[[Mapping[str, Any]], Study]
 
 
 def _answer(host: SessionHost, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked for by the name of a method, with its arguments."""
+    """What comes of a request; none but our own process writes any."""
+    assert request["ask"] in ASKED, request["ask"]
     try:
         answer = getattr(host, request["ask"])(**request["about"])
     except CutwaterError as error:

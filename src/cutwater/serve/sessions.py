@@ -18,26 +18,25 @@ from typing import Any
 from cutwater.base.speech import Say, quiet
 from cutwater.serve.hosting import Hosting, Trained
 from cutwater.serve.minded import MindedProcess
+from cutwater.serve.process import Hello, Hosted
 from cutwater.serve.told import read_tensors, record_from_json, trained_from_json, write_tensors
 from cutwater.stream.expectation import Expectation
 from cutwater.stream.office import Office
 from cutwater.stream.server import StreamServer
 from cutwater.stream.step_trainer import SessionRecord
-from cutwater.stream.ticket import Ticket, TicketKey
+from cutwater.stream.ticket import Claimed, Ticket, TicketKey
 from cutwater.stream.tls import Certificate
 from cutwater.train.session import State, Task
 
 
-def _claimed(run: str, task: Task, seconds: float, *, paced: bool) -> dict[str, Any]:
-    """What the ticket of a task's session says, which may take so long."""
+def _claimed(run: str, task: Task, *, paced: bool) -> Claimed:
+    """What the ticket of a task's session says."""
     return {
         "run": run,
         "round": task.round,
         "client": task.client,
         "cut": task.cut,
         "second_cut": task.second_cut,
-        "open_seconds": seconds,
-        "session_seconds": seconds,
         "rate_up": task.rate_up if paced else 0.0,
     }
 
@@ -55,8 +54,10 @@ class LocalSessions:
     def open(self, task: Task, expect: Expectation, share: float, state: State, seconds: float) -> Ticket:
         """Make room for the session of a task, from these global weights on, for so long at most."""
         ticket = self._stream.issue(
-            **_claimed(self._run, task, seconds, paced=self._paced),
+            **_claimed(self._run, task, paced=self._paced),
             expect=expect,
+            open_seconds=seconds,
+            session_seconds=seconds,
             rate_down=task.rate_down if self._paced else 0.0,
             trainer=self._hosting,
         )
@@ -105,7 +106,7 @@ class RemoteSessions:
     def __init__(
         self,
         command: Sequence[str],
-        about: Mapping[str, Any],
+        about: Hosted,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -117,8 +118,14 @@ class RemoteSessions:
         self._office = Office(TicketKey(key), certificate, advertise or host, port)
         self._folder = Path(tempfile.mkdtemp(prefix="cutwater-sessions-"))
         pair = (certificate.name, certificate.certificate, certificate.key.decode())
-        self._about = {**about, "folder": str(self._folder), "key": key.hex(), "certificate": pair}
-        self._about["host"] = host
+        self._about: Hello = {
+            **about,
+            "folder": str(self._folder),
+            "host": host,
+            "port": port,
+            "key": key.hex(),
+            "certificate": pair,
+        }
         self._over: set[str] = set()
         self._weights: tuple[str, State | None] = ("", None)
         self._files: dict[str, str] = {}
@@ -144,7 +151,8 @@ class RemoteSessions:
     def open(self, task: Task, expect: Expectation, share: float, state: State, seconds: float) -> Ticket:
         """Have the process host the session of a task; what crosses the cut it finds out by itself."""
         paced, issued = not self._about["emulate"], time.monotonic()
-        ticket = self._office.issue(**_claimed(self._about["run"], task, seconds, paced=paced))
+        claimed = _claimed(self._about["run"], task, paced=paced)
+        ticket = self._office.issue(open_seconds=seconds, session_seconds=seconds, **claimed)
         session = ticket.claims.id
         self._files[session] = name = self._weights_of(state)
         opening = {
@@ -206,6 +214,7 @@ class RemoteSessions:
             (self._folder / name).unlink(missing_ok=True)
 
     def _hello(self) -> Mapping[str, Any]:
+        # The next process listens where the one before did.
         return {**self._about, "port": self._office.port}
 
     def _told(self, told: Mapping[str, Any]) -> None:

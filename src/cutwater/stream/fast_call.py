@@ -89,9 +89,13 @@ class FastCall:
                     self._wait()
                 if self._end is not None:
                     return
-                self._sending, self._asked = True, alone
                 sent = cygrpc.SendMessageOperation(frame, _PLAIN)
-                self._begin(*((sent, cygrpc.ReceiveMessageOperation(_PLAIN)) if alone else (sent,)))
+                if alone:
+                    self._begin(sent, cygrpc.ReceiveMessageOperation(_PLAIN))
+                    self._asked = True
+                else:
+                    self._begin(sent)
+                self._sending = True
 
     def receive(self, assembler: Assembler) -> Message:
         """The next message, when it is there."""
@@ -145,6 +149,8 @@ class FastCall:
         self._end = CallEnd("CANCELLED", why, ())
 
     def _note(self, event: Any) -> None:
+        if not event.batch_operations:  # another kind of grpcio, which would have us wait for ever
+            raise ValueError("gRPC tells of an event without operations")
         for operation in event.batch_operations:
             kind = operation.type()
             if kind == _SENT:

@@ -3,10 +3,10 @@
 import math
 import re
 import secrets
-from typing import Any
+from typing import Unpack
 
 from cutwater.base.errors import EngineError
-from cutwater.stream.ticket import Claims, Ticket, TicketKey
+from cutwater.stream.ticket import Claimed, Claims, Ticket, TicketKey
 from cutwater.stream.tls import Certificate
 
 
@@ -24,7 +24,7 @@ class Office:
         has_port = re.search(r"(^[^:]*|\]):[0-9]+$", self._advertise)
         return self._advertise if has_port else f"{self._advertise}:{self.port}"
 
-    def issue(self, *, open_seconds: float, session_seconds: float, **claimed: Any) -> Ticket:
+    def issue(self, *, open_seconds: float, session_seconds: float, **claimed: Unpack[Claimed]) -> Ticket:
         """A ticket under a name of its own, for this server; both times count from now."""
         if not 0 < open_seconds <= session_seconds < math.inf:
             raise EngineError(

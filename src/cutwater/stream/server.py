@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import grpc
 
@@ -27,7 +27,7 @@ from cutwater.stream.office import Office
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.service import Service
 from cutwater.stream.step_trainer import SessionRecord, StepTrainer
-from cutwater.stream.ticket import Claims, Ticket, TicketKey
+from cutwater.stream.ticket import Claimed, Claims, Ticket, TicketKey
 from cutwater.stream.tls import Certificate
 
 log = logging.getLogger(__name__)
@@ -95,16 +95,18 @@ class StreamServer:
         session_seconds: float = 600.0,
         rate_down: float = 0.0,
         trainer: StepTrainer | None = None,
-        **claimed: Any,
+        **claimed: Unpack[Claimed],
     ) -> Ticket:
         """A ticket for one session of one client; both times count from now.
 
-        Claimed are its run, round, client and cut, and what else :class:`~cutwater.stream.ticket.Claims` has.
         It is sent ``rate_down`` bits per second at most; 0 is as fast as its link is. Its half may have a
         ``trainer`` that is not the server's own.
         """
+        half = trainer or self._trainer
+        if half is None:
+            raise EngineError("this stream's server has no half of its own: name the session's trainer")
         ticket = self._office.issue(open_seconds=open_seconds, session_seconds=session_seconds, **claimed)
-        self._do(lambda: self._host_session(ticket.claims, expect, rate_down, trainer or self._trainer))
+        self._do(lambda: self._host_session(ticket.claims, expect, rate_down, half))
         return ticket
 
     def lease(self, *, run: str, client: str, most: int, open_seconds: float) -> Ticket:
@@ -179,9 +181,8 @@ class StreamServer:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _host_session(
-        self, claims: Claims, expect: Expectation, rate_down: float, trainer: StepTrainer | None
+        self, claims: Claims, expect: Expectation, rate_down: float, trainer: StepTrainer
     ) -> None:
-        assert trainer is not None, "without halves there are no tickets for sessions"
         service = self._service
         service.hosted[claims.id] = HostedSession(claims, expect, trainer, service.clock, rate_down)
 

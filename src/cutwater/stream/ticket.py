@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Annotated, Final
+from typing import Annotated, Final, NotRequired, TypedDict
 
 from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.base.jsonfile import check_document, document
@@ -66,6 +66,17 @@ class Claims:
     def body(self) -> bytes:
         """The bytes that are signed: the same for the same claims."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+
+class Claimed(TypedDict):
+    """What :class:`Claims` are told of a session or a lease; the rest is the server's own."""
+
+    run: str
+    round: int
+    client: str
+    cut: int
+    second_cut: NotRequired[int]
+    rate_up: NotRequired[float]
 
 
 @dataclass(frozen=True, slots=True)
