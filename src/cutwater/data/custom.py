@@ -194,7 +194,8 @@ def from_datasets(
         if len(samples) == 0:
             raise DataError(f"{samples._name} has no samples; a dataset needs at least one")
     inputs = [samples.input for samples in sets]
-    sets[-1] = sets[-1].named_as(sets[0])
+    if test is not None:
+        sets[1] = sets[1].named_as(sets[0])
     tests = sets[1] if test is not None else None
     data = Data(
         name,
