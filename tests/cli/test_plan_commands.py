@@ -484,9 +484,13 @@ def test_a_reader_who_has_seen_enough_is_no_error(folder, more):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_output_that_finds_no_room_is_one_sentence(folder):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_finds_no_room_is_one_sentence(folder, more, unbuffered):
+    """Python itself tries once more, at its end, what is left in a buffer."""
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = cutwater("plan", str(folder / "scenario.toml"), stdout=full, stderr=PIPE)
+        done = cutwater("plan", str(folder / "scenario.toml"), *more, stdout=full, stderr=PIPE, env=env)
     assert done.returncode == 2
     assert done.stderr == (
         "cutwater: nothing more can be written: there is no space left; make room and run it again\n"

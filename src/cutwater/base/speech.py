@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 
 Say = Callable[[str], None]
 """Tells a person what takes long, and what they should know."""
@@ -18,18 +17,23 @@ _FILE: ContextVar[bool] = ContextVar("from a scenario file", default=False)
 
 
 @contextmanager
-def _within(place: ContextVar[bool]) -> Iterator[None]:
-    before = place.set(True)
+def at_a_command_line() -> Iterator[None]:
+    """Within, sentences name options of commands."""
+    before = _COMMAND.set(True)
     try:
         yield
     finally:
-        place.reset(before)
+        _COMMAND.reset(before)
 
 
-at_a_command_line = partial(_within, _COMMAND)
-"""Within, sentences name options of commands."""
-from_a_file = partial(_within, _FILE)
-"""Within, sentences name keys of a scenario file."""
+@contextmanager
+def from_a_file() -> Iterator[None]:
+    """Within, sentences name keys of a scenario file."""
+    before = _FILE.set(True)
+    try:
+        yield
+    finally:
+        _FILE.reset(before)
 
 
 def by_command(option: str, argument: str) -> str:

@@ -100,9 +100,13 @@ def print_pieces(pieces: Iterable[str]) -> None:
 
 def seen_enough() -> NoReturn:
     """End well: the reader (head, less) has seen enough, and that is no error of ours."""
-    # Nobody is there for what is left in the buffers either.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    say_no_more()
     sys.exit(0)
+
+
+def say_no_more() -> None:
+    """Nobody takes what is written to standard output any more, nor what is left in its buffers."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def read_option(text: str, example: str, refused: type[CutwaterError]) -> tuple[str, Any]:

@@ -18,7 +18,7 @@ from cutwater.base.freed_memory import keep_freed_memory
 from cutwater.base.speech import at_a_command_line
 from cutwater.cli.audit import audit
 from cutwater.cli.command import Command, debug_off, is_debugging
-from cutwater.cli.common import complain, seen_enough
+from cutwater.cli.common import complain, say_no_more, seen_enough
 from cutwater.cli.compare import compare
 from cutwater.cli.coverage import coverage
 from cutwater.cli.data import data
@@ -123,6 +123,7 @@ def main() -> None:
     except OSError as error:
         if error.errno != ENOSPC:
             raise
+        say_no_more()
         complain(
             CutwaterError("nothing more can be written: there is no space left; make room and run it again")
         )

@@ -41,12 +41,33 @@ class Axis:
     label: str
     unit: float
     """What the figure divides by."""
+    problem: "Callable[[Scenario, Problem, float], Problem]"
     names: tuple[str, ...] = ()
     """What its values stand for, where they are places in a list."""
 
 
+def _with_server(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.at_compute(value)
+
+
+def _with_rate(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=problem.fleet.replace(up=value, down=value))
+
+
+def _with_clients(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=scenario.with_clients(round(value)).fleet)
+
+
 def _count(text: str, what: str) -> float:
     return float(Whole(1, quoted=True).read(text, what, ScenarioError))
+
+
+def _with_rtt(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(clients=problem.fleet.replace(rtt=value))
+
+
+def _with_parts(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+    return problem.replace(session=replace(problem.session, micro_batches=round(value)))
 
 
 def _time(text: str, what: str) -> float:
@@ -54,11 +75,11 @@ def _time(text: str, what: str) -> float:
 
 
 AXES = (
-    Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9),
-    Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6),
-    Axis("rtt", _time, show_seconds, "Round trip of every client (ms)", 1e-3),
-    Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0),
-    Axis("micro-batches", _count, lambda value: f"{value:.0f}", "Micro-batches", 1.0),
+    Axis("server", parse_compute, show_compute, "Server compute (GFLOPS)", 1e9, _with_server),
+    Axis("rate", parse_rate, show_rate, "Rate of every client (MB/s)", 8e6, _with_rate),
+    Axis("rtt", _time, show_seconds, "Round trip of every client (ms)", 1e-3, _with_rtt),
+    Axis("clients", _count, lambda value: f"{value:.0f}", "Clients", 1.0, _with_clients),
+    Axis("micro-batches", _count, lambda value: f"{value:.0f}", "Micro-batches", 1.0, _with_parts),
 )
 _AXES = {axis.name: axis for axis in AXES}
 
@@ -141,27 +162,17 @@ def _chosen(given: dict[str, str | None]) -> tuple[Axis, str]:
 
 def _codecs(text: str) -> Axis:
     """An axis whose values are places in a list of codecs."""
-    names = tuple(name.strip() for name in text.split(","))
-    return Axis("codecs", _count, lambda value: names[round(value)], "Codec, both ways", 1.0, names)
+    names = [name.strip() for name in text.split(",")]
 
+    def with_codec(scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
+        from cutwater.plan.worth import with_wire
 
-def _swept(axis: Axis, scenario: "Scenario", problem: "Problem", value: float) -> "Problem":
-    """The problem with another value of what is swept."""
-    match axis.name:
-        case "server":
-            return problem.at_compute(value)
-        case "rate":
-            return problem.replace(clients=problem.fleet.replace(up=value, down=value))
-        case "rtt":
-            return problem.replace(clients=problem.fleet.replace(rtt=value))
-        case "clients":
-            return problem.replace(clients=scenario.with_clients(round(value)).fleet)
-        case "micro-batches":
-            return problem.replace(session=replace(problem.session, micro_batches=round(value)))
-        case _:
-            from cutwater.plan.worth import with_wire
+        return with_wire(problem, names[round(value)], problem.session.micro_batches)
 
-            return with_wire(problem, axis.show(value), problem.session.micro_batches)
+    def show(value: float) -> str:
+        return names[round(value)]
+
+    return Axis("codecs", _count, show, "Codec, both ways", 1.0, with_codec, tuple(names))
 
 
 def _values(axis: Axis, text: str, points: int, logarithmic: bool) -> list[float]:
@@ -189,12 +200,12 @@ def run_sweep(
     for name in names:
         planner(name)  # an unknown name is refused before any work
     problem = scenario.problem()
-    _swept(axis, scenario, problem, values[-1])  # so is a value that goes too far
+    axis.problem(scenario, problem, values[-1])  # so is a value that goes too far
     latencies: dict[str, list[float | None]] = {name: [] for name in names}
     with progress() as bar:
         task = bar.add_task("planning", total=len(values) * len(names))
         for value in values:
-            changed = _swept(axis, scenario, problem, value)
+            changed = axis.problem(scenario, problem, value)
             for name in names:
                 try:
                     latencies[name].append(run(changed, name).latency)

@@ -11,7 +11,6 @@ and one whose own functions get lost is refused when its trace is verified (``sa
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,8 +20,13 @@ Keep = Callable[[type[torch.autograd.Function], Any, Any], tuple[bool, Any]]
 """May stand in for a call of an autograd function: (whether it does, the result)."""
 
 
-_keeper: ContextVar[Keep | None] = ContextVar("cutwater_keeper_of_calls", default=None)
-"""Who wants to know of calls in this thread."""
+class _Tracer(threading.local):
+    """Who wants to know of calls in this thread."""
+
+    keep: Keep | None = None
+
+
+_tracer = _Tracer()
 _lock = threading.Lock()
 _open: list[Any] = []
 """torch's own ``apply``, once for each trace that is under way."""
@@ -52,11 +56,11 @@ def autograd_functions_kept(keep: Keep) -> Iterator[None]:
 
 @contextmanager
 def _asking(keep: Keep | None) -> Iterator[None]:
-    token = _keeper.set(keep)
+    before, _tracer.keep = _tracer.keep, keep
     try:
         yield
     finally:
-        _keeper.reset(token)
+        _tracer.keep = before
 
 
 @contextmanager
@@ -79,10 +83,9 @@ def _replaced() -> Iterator[None]:
 def _asking_first(original: Any) -> Any:
     def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
         run = original.__get__(None, cls)
-        keep = _keeper.get()
-        if keep is None:
+        if _tracer.keep is None:
             return run(*args, **kwargs)
-        kept, value = keep(cls, args, kwargs)
+        kept, value = _tracer.keep(cls, args, kwargs)
         if kept:
             return value
         with _asking(None):  # what it calls in turn is part of it

@@ -6,9 +6,9 @@ depthwise one are a few products of whole channels (``python benchmarks/small_im
 worth).
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import product
 from typing import Any
 
@@ -21,17 +21,23 @@ FEW = 4
 """Pixels of an image up to which the taps of a depthwise convolution are gone through one by one."""
 
 
-_counting: ContextVar[bool] = ContextVar("cutwater_counting_operators", default=False)
+class _Counting(threading.local):
+    """Whether somebody counts operators in this thread."""
+
+    depth = 0
+
+
+_counting = _Counting()
 
 
 @contextmanager
 def convolutions_as_such() -> Iterator[None]:
     """For who counts operators: convolutions are what torch's own are, whatever their images."""
-    token = _counting.set(True)
+    _counting.depth += 1
     try:
         yield
     finally:
-        _counting.reset(token)
+        _counting.depth -= 1
 
 
 class Convolution(nn.Conv2d):
@@ -55,7 +61,7 @@ def _computes_here(x: Tensor) -> bool:
     """Whether the CPU computes with these numbers as they are: not where they are counted or exported."""
     plain = type(x) is Tensor and x.device.type == "cpu" and x.dtype == torch.float32
     plain = plain and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    return plain and not _counting.get()
+    return plain and not _counting.depth
 
 
 class _TapByTap(torch.autograd.Function):
@@ -71,8 +77,7 @@ class _TapByTap(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         # Pixels first: what a pixel or a tap has for all samples and channels then lies together.
-        each = (ctx.saved_tensors[0], gradient)
-        x, gradient = (one.permute(2, 3, 0, 1).contiguous() for one in each)
+        x, gradient = (_pixels_first(each) for each in (ctx.saved_tensors[0], gradient))
         taps = ctx.saved_tensors[1][:, 0].permute(1, 2, 0).contiguous()
         to_x, to_taps = torch.zeros_like(x), torch.zeros_like(taps)
         for out, at, tap in _meetings(gradient, x, taps, ctx.stride, ctx.padding):
@@ -80,6 +85,10 @@ class _TapByTap(torch.autograd.Function):
             to_taps[tap].add_((gradient[out] * x[at]).sum(0))
         to_weight = to_taps.permute(2, 0, 1)[:, None]
         return to_x.permute(2, 3, 0, 1).contiguous(), to_weight.contiguous(), None, None
+
+
+def _pixels_first(x: Tensor) -> Tensor:
+    return x.permute(2, 3, 0, 1).contiguous()
 
 
 Place = tuple[int, int]
