@@ -94,8 +94,8 @@ def shares_of_jobs(quick: bool, verdict: Verdict) -> None:
 
 def joined(server: SeveralJobs, run: str, study: Study) -> LocalSessions:
     """Have a run hosted."""
-    hosting = server.join(run, study.job(), study.profile, SERVER.compute)
-    return LocalSessions(server.stream, hosting, run)
+    server.join(run, study.job(), study.profile, SERVER.compute)
+    return server.sessions(run)
 
 
 def session(hosted: LocalSessions, study: Study, plan: Plan, task: Task) -> None:

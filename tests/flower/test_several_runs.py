@@ -100,6 +100,9 @@ def test_a_run_is_hosted_once_and_strangers_are_not(two):
         shared.join("r", *what)
         with pytest.raises(EngineError, match="run 'r' is hosted already: give each job a run of its own"):
             shared.join("r", *what)
+        assert shared.sessions("r").records() == ()
+        with pytest.raises(EngineError, match="run 's' is not hosted here: have it join first"):
+            shared.sessions("s")
 
 
 def test_what_sessions_got_adds_up_to_what_a_job_got():

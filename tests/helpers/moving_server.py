@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import cutwater
-from cutwater.train.kept_side import MovingStages, Written, give, go_on
+from cutwater.train.kept_side import MovingStages, SideState, give, go_on
 from cutwater.train.manner import Clip, Manner
 from cutwater.train.movable import Crossing, why_fixed, why_not
 from cutwater.train.session import Job, Task, run_session
@@ -89,7 +89,7 @@ class MovingServer(MovingStages):
         new = self.furnish(moved := Task(**{**task.to_json(), "cut": cut}))
         go_on(new, self.side, given)
         # What crossed is not what stays here: whoever writes into one does not write into the other.
-        crossed = Written({name: one.clone() for name, one in came.tensors.items()}, came.plain)
+        crossed = SideState({name: one.clone() for name, one in came.tensors.items()}, came.plain)
         self.side, self.task = new, moved
         return None if given is not None else crossed
 

@@ -195,7 +195,7 @@ class Breaking(MiddleClient):
         if self._done % 2:
             if self.way == "down":
                 packed, connection = self._exchange._packed, self._connections.connected()
-                connection.send(packed.frames)
+                self._connections.send(connection, packed, asks=True)
                 connection.received = packed.number + 1
             self.proxy.cut()
         return super().take()

@@ -31,7 +31,7 @@ from cutwater.stream.frames import FrameKind, unseal
 from cutwater.stream.refusal import RefusedError
 from cutwater.stream.server import StreamServer
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 from cutwater.train.session import Task, run_both_sides
 
 LAYERS, STEPS = 6, 4
@@ -243,7 +243,7 @@ def test_what_is_no_layers_or_too_much_is_refused_and_the_session_ends(monkeypat
         return torch.zeros(2_000_000, dtype=torch.uint8)
 
     def others(layers):
-        return pack_layers(Written({**layers.tensors, "half/5.weight": torch.zeros(3, 8)}, layers.plain))
+        return pack_layers(SideState({**layers.tensors, "half/5.weight": torch.zeros(3, 8)}, layers.plain))
 
     for wrong, why in ((torn, "can't be read"), (too_many, "bytes"), (others, "unknown tensor")):
         monkeypatch.setattr(device, "pack_layers", wrong)

@@ -135,7 +135,7 @@ def test_a_broken_connection_costs_no_bit_and_no_row(lost):
             if self._done % 2:
                 if lost == "down":
                     packed, connection = self._exchange._packed, self._connections.connected()
-                    connection.send(packed.frames)
+                    self._connections.send(connection, packed, asks=True)
                     connection.received = packed.number + 1
                 self.proxy.cut()
             return super().receive()

@@ -19,7 +19,7 @@ from cutwater.base.errors import EngineError, FileFormatError
 from cutwater.stream import journal
 from cutwater.stream.client import StreamClient
 from cutwater.stream.frames import FrameKind
-from cutwater.stream.journal import JournalFile, Kind, pack_written, unpack_written
+from cutwater.stream.journal import JournalFile, Kind, pack_side, unpack_side
 from cutwater.stream.lasting import LastingServer, Session
 from cutwater.stream.move import Move
 from cutwater.stream.office import Office
@@ -27,7 +27,7 @@ from cutwater.stream.refusal import RefusedError
 from cutwater.stream.step_trainer import StepResult
 from cutwater.stream.ticket import Claims, TicketKey
 from cutwater.stream.tls import Certificate
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 from cutwater.train.step import Part
 
 ENTRIES = ((Kind.BIND, b"who"), (Kind.PART, bytes(range(200))), (Kind.PART, b""), (Kind.FINISH, b"{}"))
@@ -82,14 +82,14 @@ def test_a_snapshot_takes_the_place_of_all_parts_and_nobody_else_can_read_it(tmp
         file.append(*entry)
     assert file.logged > 200
     tied = torch.arange(6.0).view(2, 3)
-    snapshot = Written({"a": tied, "b": tied, "c": torch.tensor(3)}, {"loss": 0.1, "more": [1, None]})
-    file.shorten(pack_written(snapshot))
+    snapshot = SideState({"a": tied, "b": tied, "c": torch.tensor(3)}, {"loss": 0.1, "more": [1, None]})
+    file.shorten(pack_side(snapshot))
     assert file.logged == 0
     file.append(Kind.PART, b"after")
     found = list(JournalFile(file.path).entries())
     assert [kind for kind, _ in found] == [Kind.OPEN, Kind.SNAPSHOT, Kind.BIND, Kind.PART]
     assert (found[0][1], found[2][1], found[3][1]) == (b"what it is", b"who now", b"after")
-    read = unpack_written(found[1][1])
+    read = unpack_side(found[1][1])
     assert read.plain == snapshot.plain
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in snapshot.tensors.items())
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
@@ -110,9 +110,9 @@ class Counting(Echo):
         count = float(self.seen[session.id])
         return StepResult(tuple(torch.full_like(t, count) for t in smashed if t.requires_grad), count)
 
-    async def snapshot(self, session) -> Written:
+    async def snapshot(self, session) -> SideState:
         self.snapshots += 1
-        return Written({"seen": torch.tensor(self.seen[session.id])}, {})
+        return SideState({"seen": torch.tensor(self.seen[session.id])}, {})
 
     async def restore(self, session, snapshot) -> None:
         self.seen[session.id] = int(snapshot.tensors["seen"])
@@ -265,9 +265,9 @@ def test_what_is_written_is_within_twice_what_came_up_and_the_file_within_the_ha
     half_bytes, sizes, files = 3 << 20, [], []
 
     class Large(Counting):
-        async def snapshot(self, session) -> Written:
+        async def snapshot(self, session) -> SideState:
             seen = await super().snapshot(session)
-            return Written({**seen.tensors, "weights": torch.zeros(half_bytes // 4)}, {})
+            return SideState({**seen.tensors, "weights": torch.zeros(half_bytes // 4)}, {})
 
     def write(file, kind, content):
         sizes.append(real(file, kind, content))

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import own_loop
@@ -39,6 +40,8 @@ from cutwater.stream.tls import Certificate
 from cutwater.train.step import Part, Tensors
 
 CHUNKED = Limits(frame_bytes=256, keepalive=1.0, keepalive_timeout=1.0, handshake=3.0, backoff=0.01)
+AT_ONCE = replace(CHUNKED, frame_bytes=1 << 16)
+"""A part is one frame, which is sent together with asking for its answer."""
 SIZE = (8, 64)
 EXPECT = expected(*SIZE)
 
@@ -81,15 +84,18 @@ STEP = SIZE[0] * SIZE[1] * 4 + SIZE[0] * 8
 FRAME = 256 + PREFIX
 
 
+@pytest.mark.parametrize("limits", [CHUNKED, AT_ONCE], ids=["in frames", "at once"])
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("after", [1, 300, HELLO, *range(HELLO + 50, HELLO + 4 * STEP, 3 * FRAME)])
-def test_cut_anywhere_the_session_ends_as_if_nothing_had_happened(way: str, after: int) -> None:
+def test_cut_anywhere_the_session_ends_as_if_nothing_had_happened(
+    limits: Limits, way: str, after: int
+) -> None:
     """From the first byte of the handshake to the last step, in either direction."""
     half = Accumulating()
-    with proxied(half, CHUNKED) as (server, proxy):
+    with proxied(half, limits) as (server, proxy):
         ticket = issue(server, EXPECT)
         proxy.cut_after = {way: after}
-        with StreamClient(ticket, EXPECT, client="k1", limits=CHUNKED) as client:
+        with StreamClient(ticket, EXPECT, client="k1", limits=limits) as client:
             assert run(client) == FAULT_FREE
         assert proxy.connections == 2
         record = server.wait(ticket, 5)

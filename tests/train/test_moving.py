@@ -9,7 +9,7 @@ from moving_server import STEPS, bare_ends, job_of, trained
 
 from cutwater.base.errors import RunError
 from cutwater.train.aggregate import weights_sha256
-from cutwater.train.kept_side import Written, give
+from cutwater.train.kept_side import SideState, give
 from cutwater.train.movable import Crossing, why_fixed, why_not
 from cutwater.train.session import Task
 
@@ -121,12 +121,12 @@ def test_what_came_is_as_both_ends_know_it_beforehand_or_refused():
         return {key: one for key, one in came.tensors.items() if key != name}
 
     wrong = [
-        (Written(without(name), came.plain), "lack '2.weight'"),
-        (Written({**came.tensors, name: torch.zeros(3)}, came.plain), "but it must be"),
-        (Written({**came.tensors, "half/0.weight": torch.zeros(3)}, came.plain), "unknown tensor"),
-        (Written(came.tensors, {}), "not as it is written"),
-        (Written(came.tensors, {**came.plain, "step": "1"}), "not as it is written"),
-        (Written(came.tensors, {**came.plain, "optimizer": {"state": 3}}), "not as it is written"),
+        (SideState(without(name), came.plain), "lack '2.weight'"),
+        (SideState({**came.tensors, name: torch.zeros(3)}, came.plain), "but it must be"),
+        (SideState({**came.tensors, "half/0.weight": torch.zeros(3)}, came.plain), "unknown tensor"),
+        (SideState(came.tensors, {}), "not as it is written"),
+        (SideState(came.tensors, {**came.plain, "step": "1"}), "not as it is written"),
+        (SideState(came.tensors, {**came.plain, "optimizer": {"state": 3}}), "not as it is written"),
     ]
     for layers, why in wrong:
         with pytest.raises(RunError, match=why):

@@ -31,7 +31,6 @@ from cutwater.serve.several_jobs import SeveralJobs
 from cutwater.serve.shares import Given
 from cutwater.serve.turns import Turns
 from cutwater.stream.server import StreamServer
-from cutwater.stream.step_trainer import StepTrainer
 
 log = logging.getLogger("flwr")
 """Flower's own log, which `flwr log` shows."""
@@ -164,19 +163,18 @@ def _hosts(
 ) -> _Hosts:
     if settings.journal:
         remote = held.enter_context(session_process(settings, run, say))
-        leases_at = held.enter_context(_stream(None, settings)) if settings.lease else None
+        leases_at = held.enter_context(_stream(settings)) if settings.lease else None
         return _Hosts(remote, leases_at)
     what, paced = (study.job(), study.profile, study.server.compute), not settings.emulate
     if shared is not None:
         hosting = shared.join(run, *what, emulate=settings.emulate)
         held.callback(hosting.close)
-        stream = shared.stream
-        sessions = LocalSessions(stream, hosting, run, paced=paced)
+        stream, sessions = shared.stream, shared.sessions(run, paced=paced)
         return _Hosts(sessions, stream, lambda: hosting.given, stream.propose)
     turns = Turns(settings.turns, run, study.server.compute) if settings.turns else None
     hosting = Hosting(*what, emulate=settings.emulate, turns=turns)
     held.callback(hosting.close)
-    stream = held.enter_context(_stream(hosting, settings))
+    stream = held.enter_context(_stream(settings))
 
     def given() -> Given | None:
         told = None if turns is None else turns.account()
@@ -185,9 +183,9 @@ def _hosts(
     return _Hosts(LocalSessions(stream, hosting, run, paced=paced), stream, given, stream.propose)
 
 
-def _stream(trainer: StepTrainer | None, settings: RunConfig) -> StreamServer:
+def _stream(settings: RunConfig) -> StreamServer:
     return StreamServer(
-        trainer,
+        None,
         host=settings.stream_host,
         port=settings.stream_port,
         advertise=settings.stream_address or None,

@@ -18,7 +18,7 @@ from cutwater.stream.middle import MiddleClient
 from cutwater.stream.move import Move
 from cutwater.stream.overlap import no_delay
 from cutwater.stream.ticket import Ticket
-from cutwater.train.kept_side import MovingStages, Written
+from cutwater.train.kept_side import MovingStages, SideState
 from cutwater.train.movable import Crossing, why_fixed, why_not
 from cutwater.train.session import State, Steps, Task, run_session
 from cutwater.train.step import Part, Reply, ServerStages, Tensors
@@ -45,7 +45,7 @@ class _Across(MovingStages):
         """As the server says in its replies."""
         return self.stream.due
 
-    def move(self, cut: int, given: Written | None) -> Written | None:
+    def move(self, cut: int, given: SideState | None) -> SideState | None:
         """Layers up or down; their time is that of smashed data, or of gradients."""
         study, task = self._study, self._task
         refused = why_fixed(study.job(), task) or why_not(study.job(), task, cut)
@@ -252,11 +252,11 @@ def emulated(study: Study, task: Task) -> EmulatedDevice:
     up, down = task.rate_up or condition.up, task.rate_down or condition.down
     condition = replace(condition, up=min(condition.up, up), down=min(condition.down, down))
     costs, whole = study.profile.cuts[task.cut - 1], study.profile.cuts[-1]
-    middle = study.profile.cuts[task.second_cut - 1] if task.second_cut else whole
+    before_tail = study.profile.cuts[task.second_cut - 1] if task.second_cut else whole
     return EmulatedDevice(
         condition,
         costs.client_forward_flops,
         costs.client_backward_flops,
-        tail_forward=whole.client_forward_flops - middle.client_forward_flops,
-        tail_backward=whole.client_backward_flops - middle.client_backward_flops,
+        tail_forward=whole.client_forward_flops - before_tail.client_forward_flops,
+        tail_backward=whole.client_backward_flops - before_tail.client_backward_flops,
     )

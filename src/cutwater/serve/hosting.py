@@ -29,7 +29,7 @@ from cutwater.serve.shares import Delivery, Given, Lane, ShareScheduler
 from cutwater.serve.turns import Turns
 from cutwater.stream.messages import NORM
 from cutwater.stream.step_trainer import SessionInfo, SessionRecord, StepResult
-from cutwater.train.kept_side import Written, give, go_on, read_side, write_side
+from cutwater.train.kept_side import SideState, give, go_on, read_side, write_side
 from cutwater.train.movable import Crossing
 from cutwater.train.session import Job, State, Task
 from cutwater.train.step import AtServer, Part, ServerSide, Tensors, Watch
@@ -292,17 +292,17 @@ class Hosting:
             moves=record.moves,
         )
 
-    async def snapshot(self, session: SessionInfo) -> Written | None:
+    async def snapshot(self, session: SessionInfo) -> SideState | None:
         """See :class:`cutwater.stream.step_trainer.Keeper`."""
         training = self._training(session)
         return await training.lane.run(partial(_written, training), 1.0)
 
-    async def restore(self, session: SessionInfo, snapshot: Written) -> None:
+    async def restore(self, session: SessionInfo, snapshot: SideState) -> None:
         """See :class:`cutwater.stream.step_trainer.Keeper`."""
         training = self._training(session)
         await training.lane.run(partial(self._restore, training, snapshot), 1.0)
 
-    def _restore(self, training: _Training, snapshot: Written) -> None:
+    def _restore(self, training: _Training, snapshot: SideState) -> None:
         read_side(self._furnish(training), snapshot.tensors, snapshot.plain["side"])
         for name in _COUNTED:
             setattr(training, name, snapshot.plain[name])
@@ -386,7 +386,7 @@ def _clip(side: AtServer, norm: float | None) -> None:
         raise RunError("the norm of the last mini-batch's gradients was not told")
 
 
-def _written(training: _Training) -> Written | None:
+def _written(training: _Training) -> SideState | None:
     """The half of a session once nothing is left to do of its last part, in the thread that computes."""
     if training.first is not None:
         training.first.update()
@@ -394,7 +394,7 @@ def _written(training: _Training) -> Written | None:
     if found is None:
         return None
     tensors, side = found
-    return Written(tensors, {"side": side, **{name: getattr(training, name) for name in _COUNTED}})
+    return SideState(tensors, {"side": side, **{name: getattr(training, name) for name in _COUNTED}})
 
 
 def scheduler(device: str, turns: Turns | None = None) -> ShareScheduler:

@@ -30,7 +30,7 @@ class LoopbackTrainer:
     def __init__(self, study: Study) -> None:
         self._study, self._job = study, study.job()
         self._hosting = Hosting(self._job, study.profile, study.server.compute)
-        self._server = StreamServer(self._hosting)
+        self._server = StreamServer(None)
         self._server.__enter__()
         self._hosted = LocalSessions(self._server, self._hosting, "verify")
 

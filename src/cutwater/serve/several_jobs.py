@@ -10,6 +10,7 @@ from typing import Any
 from cutwater.base.errors import EngineError
 from cutwater.profile.values import Profile
 from cutwater.serve.hosting import Hosting, scheduler
+from cutwater.serve.sessions import LocalSessions
 from cutwater.serve.shares import Delivery, Given
 from cutwater.stream.server import StreamServer
 from cutwater.train.session import Job
@@ -40,6 +41,12 @@ class SeveralJobs:
             raise EngineError(f"run {run!r} is hosted already: give each job a run of its own")
         self._jobs[run] = Hosting(job, profile, compute, emulate=emulate, shares=self._shares)
         return self._jobs[run]
+
+    def sessions(self, run: str, *, paced: bool = False) -> LocalSessions:
+        """Where sessions of a run that has joined are opened, each with the run's own halves."""
+        if run not in self._jobs:
+            raise EngineError(f"run {run!r} is not hosted here: have it join first")
+        return LocalSessions(self.stream, self._jobs[run], run, paced=paced)
 
     def given(self) -> dict[str, Given]:
         """Of each run: what it was promised and got, in all sessions that are over."""

@@ -100,7 +100,7 @@ class ShareScheduler:
         self._queue: FairQueue[_Piece] = FairQueue()
         self._following: deque[tuple[Lane, _Piece]] = deque()
         self._lanes: dict[str, Lane] = {}
-        # Taken as it is, it costs a part less than the condition does, which is made of Python.
+        # On the way of every part: to take the lock runs no Python, to take the condition does.
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
         self._taken = False

@@ -65,6 +65,7 @@ class InTurn:
         return Arrival(message, began, time.monotonic())
 
     def _once(self) -> Message:
+        # Every part comes this way: while a connection is there, it is taken without a call.
         packed, connection = self._packed, self._connections.connection or self._connections.connected()
         assert packed is not None
         if packed.kind not in PARTS or connection.received == packed.number:

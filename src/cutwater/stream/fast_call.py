@@ -73,7 +73,7 @@ class FastCall:
         except _OTHER as error:
             raise OtherGrpcError(error) from error
         self._due = len(first)
-        """Operations that were begun and have not ended: while there are none, no event will ever come."""
+        """Batches of operations that were begun and not ended: one event is to come for each."""
         self.received = 0
 
     def send(self, frames: Frames, *, alone: bool = False) -> None:

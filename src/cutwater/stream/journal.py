@@ -34,7 +34,7 @@ from safetensors.torch import save as to_bytes
 
 from cutwater.base.errors import FileFormatError
 from cutwater.runs.checkpoint import separate
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 
 _HEAD = struct.Struct("<BQQ")
 """Kind, length and checksum of the content."""
@@ -97,6 +97,7 @@ class JournalFile:
 
     def entries(self) -> Iterator[tuple[Kind, bytes]]:
         """Each with its content; damage is a FileFormatError, a torn last entry is passed over."""
+        assert self._file < 0, "entries are read before anything is noted"
         with self.path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while (found := self._next(file.read(_PREFIX), size)) is not None:
@@ -137,6 +138,8 @@ class JournalFile:
 
     def go_on(self) -> None:
         """Open it for more, after all entries were read; what was torn is cut off."""
+        assert self._file < 0, "it is open already"
+        assert self._end, "nothing was read that could be gone on with"
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._file, self._end)
 
@@ -192,17 +195,17 @@ def _write(file: int, kind: Kind, content: bytes) -> int:
     return size
 
 
-def pack_written(written: Written) -> bytes:
-    """A snapshot as an entry has it: the length of its JSON, that, and the tensors."""
+def pack_side(written: SideState) -> bytes:
+    """What was written of a half, or of layers, as bytes: the length of its JSON, that, and the tensors."""
     plain = to_json(written.plain)
     return b"".join((_LENGTH.pack(len(plain)), plain, to_bytes(separate(written.tensors))))
 
 
-def unpack_written(content: bytes) -> Written:
+def unpack_side(content: bytes) -> SideState:
     """What was packed, or a FileFormatError."""
     try:
         (length,) = _LENGTH.unpack_from(content)
         end = _LENGTH.size + length
-        return Written(from_bytes(content[end:]), json.loads(content[_LENGTH.size : end]))
+        return SideState(from_bytes(content[end:]), json.loads(content[_LENGTH.size : end]))
     except (struct.error, ValueError, SafetensorError) as error:
-        raise FileFormatError(f"the snapshot of a half can't be read ({error})") from error
+        raise FileFormatError(f"what was written of layers can't be read ({error})") from error

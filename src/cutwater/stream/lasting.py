@@ -63,9 +63,9 @@ class LastingServer(StreamServer):
         """Host a session from now on, which is not hosted yet."""
         return self._do(lambda: self._open(opening))
 
-    def drop(self, session: str, reason: str = "the round is over") -> SessionRecord:
+    def drop(self, session: str) -> SessionRecord:
         """End a session if it has not ended and forget it, with its journal."""
-        record = self._in_loop(self._drop(self._hosted(session), reason))
+        record = self._in_loop(self._drop(self._hosted(session), "the round is over"))
         self._remove(session)
         return record
 

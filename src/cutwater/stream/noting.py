@@ -16,11 +16,11 @@ from typing import Any, Final
 from cutwater.model.traffic import tensor_bytes
 from cutwater.stream.expectation import Expectation, Planned
 from cutwater.stream.frames import PARTS
-from cutwater.stream.journal import JournalFile, Kind, pack_written, to_json
+from cutwater.stream.journal import JournalFile, Kind, pack_side, to_json
 from cutwater.stream.messages import Message, Packer
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import Keeper, SessionInfo
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 
 _WORTH: Final = 1 << 20
 """Bytes of parts below which no snapshot is taken: to compute them again is as quick."""
@@ -101,10 +101,10 @@ class Notes:
             if self.file.logged < self._due:
                 return
         about: dict[str, Any] = {"number": number, **asdict(account)}
-        whole = Written(snapshot.tensors, {**snapshot.plain, SESSION: about})
+        whole = SideState(snapshot.tensors, {**snapshot.plain, SESSION: about})
         try:
             # Nothing of the session is computed meanwhile; other sessions' parts come and go.
-            await asyncio.to_thread(lambda: self.file.shorten(pack_written(whole)))
+            await asyncio.to_thread(lambda: self.file.shorten(pack_side(whole)))
         except OSError as error:
             raise _refused(error) from error
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from cutwater.base.errors import CutwaterError, FileFormatError
 from cutwater.stream.exactly_once import HostedSession
-from cutwater.stream.journal import JournalFile, Kind, unpack_written
+from cutwater.stream.journal import JournalFile, Kind, unpack_side
 from cutwater.stream.messages import Assembler
 from cutwater.stream.noting import SESSION, Account, Notes
 from cutwater.stream.refusal import RefusedError, Status
 from cutwater.stream.step_trainer import Keeper
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 
 log = logging.getLogger(__name__)
 _TRIES = 2
@@ -40,7 +40,7 @@ async def restore(path: Path, host: Host, keeper: Keeper, *, most: int | None = 
     first = next(entries, None)
     if first is None:
         raise FileFormatError(f"{path} does not say what its session is")
-    hosted = host(json.loads(first[1]))  # the file sees to it that this is what it says
+    hosted = host(json.loads(first[1]))  # its first entry is of kind OPEN: others are damage
     _note_try(tries)
     if died >= _TRIES:
         reason = f"the server's process died {died} times when it went on from its journal"
@@ -67,7 +67,7 @@ async def _replay(
         if kind is Kind.PART:
             await _part(hosted, assembler, content)
         elif kind is Kind.SNAPSHOT:
-            await _resume(hosted, keeper, unpack_written(content))
+            await _resume(hosted, keeper, unpack_side(content))
         else:
             _plain(hosted, kind, json.loads(content))
     hosted.do_the_rest()
@@ -102,7 +102,7 @@ async def _part(hosted: HostedSession, assembler: Assembler, content: bytes) -> 
     await hosted.take_again(message)
 
 
-async def _resume(hosted: HostedSession, keeper: Keeper, snapshot: Written) -> None:
+async def _resume(hosted: HostedSession, keeper: Keeper, snapshot: SideState) -> None:
     about = dict(snapshot.plain[SESSION])
     number = about.pop("number")
     hosted.resume(number, Account(**about))

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar, Unpack
 
@@ -140,9 +139,13 @@ class StreamServer:
 
     def propose(self, session: str, move: Move) -> None:
         """Have the cut of a session moved after the mini-batch that it is at; one that is over stays."""
-        hosted = self._service.hosted.get(session)
-        if hosted is not None:
-            self._do(partial(hosted.propose, move))
+
+        def propose() -> None:
+            hosted = self._service.hosted.get(session)
+            if hosted is not None:
+                hosted.propose(move)
+
+        self._do(propose)
 
     def revoke(self, ticket: Ticket, reason: str = "the round is over") -> SessionRecord:
         """End the session if it has not ended, forget it, and return its record; its ticket is worthless."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutwater.federate.measured import Moved
 from cutwater.stream.refusal import RefusedError
-from cutwater.train.kept_side import Written
+from cutwater.train.kept_side import SideState
 from cutwater.train.step import Part, Tensors
 from cutwater.train.three_parts import Back
 
@@ -126,11 +126,11 @@ class StepTrainer(Protocol):
 class Keeper(Protocol):
     """Whose halves can be written down and put back; called in the server's event loop."""
 
-    async def snapshot(self, session: SessionInfo) -> Written | None:
+    async def snapshot(self, session: SessionInfo) -> SideState | None:
         """The half as it is, with nothing left to do; its tensors hold until the next part is handed in.
 
         None if it can't be written down.
         """
 
-    async def restore(self, session: SessionInfo, snapshot: Written) -> None:
+    async def restore(self, session: SessionInfo, snapshot: SideState) -> None:
         """Have the session's half, which has seen no part yet, as it was."""

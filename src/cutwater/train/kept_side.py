@@ -27,7 +27,7 @@ PLAIN = (bool, int, float, str, type(None))
 """What an optimizer may keep besides tensors."""
 
 
-class Written(NamedTuple):
+class SideState(NamedTuple):
     """What was written down of a side, of some of its layers, or of a session with it."""
 
     tensors: Mapping[str, Tensor]
@@ -42,11 +42,11 @@ class MovingStages(ServerStages, Protocol):
     def due(self) -> int:
         """The cut that the session is to have from the next mini-batch on; 0 if it stays where it is."""
 
-    def move(self, cut: int, given: Written | None) -> Written | None:
+    def move(self, cut: int, given: SideState | None) -> SideState | None:
         """Give the server the layers that are its own from now on, or take those that are the client's."""
 
 
-def write_side(side: Side) -> Written | None:
+def write_side(side: Side) -> SideState | None:
     """A side, with its own tensors by name; None if its optimizer keeps more than can be written."""
     learning = {name: one for name, one in side.half.named_parameters() if one.requires_grad}
     tensors = {_HALF + name: one for name, one in (*learning.items(), *side.half.named_buffers())}
@@ -56,7 +56,7 @@ def write_side(side: Side) -> Written | None:
         return None
     least = side.least if isinstance(side, AtServer) else None
     plain = {"optimizer": kept, "step": side.step_of_rates, "least": least}
-    return Written({name: one.detach() for name, one in tensors.items()}, plain)
+    return SideState({name: one.detach() for name, one in tensors.items()}, plain)
 
 
 def read_side(side: Side, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
@@ -156,34 +156,35 @@ def named_tensors(half: nn.Module) -> dict[str, Tensor]:
     return {**dict(half.named_parameters()), **dict(half.named_buffers())}
 
 
-def give(side: Side, names: Collection[str]) -> Written:
+def give(side: Side, names: Collection[str]) -> SideState:
     """What a side knows of the layers with these tensors, for the other side; the tensors are its own."""
     return _of(_written(side), names)
 
 
-def go_on(new: Side, old: Side, came: Written | None) -> None:
+def go_on(new: Side, old: Side, came: SideState | None) -> None:
     """Have a side, just made for another cut, where the one before it was; ``came`` are layers it gained."""
     known = _written(old) if came is None else _both(_written(old), came)
     read_side(new, *_of(known, named_tensors(new.half)))
 
 
-def _written(side: Side) -> Written:
+def _written(side: Side) -> SideState:
     written = write_side(side)
     if written is None:
         raise RunError("the optimizer keeps more than tensors and numbers, so that its layers can't move")
     return written
 
 
-def _of(written: Written, names: Collection[str]) -> Written:
+def _of(written: SideState, names: Collection[str]) -> SideState:
     """The same of some layers only, by the names of their tensors."""
     kept = written.plain["optimizer"]
     state = {name: one for name, one in kept["state"].items() if name in names}
     elsewhere = [name for name in kept["elsewhere"] if owner_of(name) in names]
     tensors = {name: one for name, one in written.tensors.items() if owner_of(name) in names}
-    return Written(tensors, {**written.plain, "optimizer": {**kept, "state": state, "elsewhere": elsewhere}})
+    optimizer = {**kept, "state": state, "elsewhere": elsewhere}
+    return SideState(tensors, {**written.plain, "optimizer": optimizer})
 
 
-def _both(mine: Written, came: Written) -> Written:
+def _both(mine: SideState, came: SideState) -> SideState:
     """What two sides keep; one that had nothing to train knows neither its optimizer's groups nor a step."""
     one, other = mine.plain["optimizer"], came.plain["optimizer"]
     plain = {
@@ -195,4 +196,4 @@ def _both(mine: Written, came: Written) -> Written:
         "step": mine.plain["step"] if one["groups"] else came.plain["step"],
         "least": mine.plain["least"],
     }
-    return Written({**mine.tensors, **came.tensors}, plain)
+    return SideState({**mine.tensors, **came.tensors}, plain)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cutwater.base.errors import RunError
 from cutwater.codec.registry import lossy_among
 from cutwater.train.expected import Kind
-from cutwater.train.kept_side import PLAIN, Written, owner_of, state_name, weight_name
+from cutwater.train.kept_side import PLAIN, SideState, owner_of, state_name, weight_name
 from cutwater.train.session import Job, Task
 from cutwater.train.step import MakeOptimizer
 
@@ -83,7 +83,7 @@ class Crossing:
             )
         return cls(weights, state, most)
 
-    def check(self, came: Written) -> None:
+    def check(self, came: SideState) -> None:
         """Refuse what is not all of these layers, or more."""
         for name, kind in self.weights.items():
             if name not in came.tensors:
