@@ -39,8 +39,8 @@ def test_flower_simulation_has_the_bits_of_training_in_process(tmp_path, in_proc
         fleet.run(folder, emulate=False, scenario="scenario.toml")  # the copy that Flower packed and unpacked
         # Flower says of an app which does nothing that all went well.
         (fleet.app / PACKAGE / "server.py").write_text(NOTHING)
-        for kept, run_dir, rounds in ((0, tmp_path / "nothing", None), (2, folder, 3)):
-            with pytest.raises(EngineError, match=f"only {kept} rounds of the run were kept"):
+        for kept, run_dir, rounds in (("0 of 2", tmp_path / "nothing", None), ("2 of 3", folder, 3)):
+            with pytest.raises(EngineError, match=f"only {kept} rounds were kept"):
                 fleet.run(run_dir, emulate=False, rounds=rounds, scenario="scenario.toml", name="nothing")
     assert [row.weights_sha256 for row in read(folder / "metrics.jsonl")] == in_process[0]
     assert carriers(token) == []

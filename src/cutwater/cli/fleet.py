@@ -94,8 +94,10 @@ def _run(nodes: "LocalFleet", folder: Path, planner: str, rounds: int | None, *,
         seen = max(seen, len(lines))
 
     _say(f"training with planner {planner}")
-    nodes.run(folder, planner=planner, rounds=rounds, emulate=emulate, name=planner, meanwhile=tell)
-    tell()
+    try:
+        nodes.run(folder, planner=planner, rounds=rounds, emulate=emulate, name=planner, meanwhile=tell)
+    finally:
+        tell()
     return audit(folder)
 
 

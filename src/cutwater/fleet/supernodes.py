@@ -129,6 +129,7 @@ class LocalFleet:
         command = ["flwr", "run", str(self.app), _CONNECTION, "--stream", "--run-config", words]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={len(self.names)}"]
+        wanted = rounds or train_settings(load_scenario(self.app / PACKAGE / played)).rounds
         app, before = _Pulse(self.processes), self._complaints(name)
         self.processes.start(name, command)
         while self.processes.running(name):
@@ -136,7 +137,7 @@ class LocalFleet:
             meanwhile()
             if app.stopped():
                 self.processes.stop(name)
-                if self._done(kept, played, rounds):
+                if _done(kept, wanted):
                     return  # Flower takes long to tell that all is over, where many nodes end at once.
                 raise EngineError(
                     "the run's ServerApp ended without a word, as if it was killed: run it again with the "
@@ -145,24 +146,16 @@ class LocalFleet:
         failed = self.processes.wait(name) != 0
         if failed or self._complaints(name) > before:
             raise EngineError(f"the run failed: {self.complaint(name)}")
-        if not self._done(kept, played, rounds):
+        if not _done(kept, wanted):
             # So it is, too, where Flower gives a run up before its ServerApp begins.
             raise EngineError(
-                f"flwr run ended, but only {len(read(kept))} rounds of the run were kept: "
+                f"flwr run ended, but only {len(read(kept))} of {wanted} rounds were kept: "
                 f"{self.processes.said(name)}; run it again with the same folder"
             )
 
     def complaint(self, name: str) -> str:
         """What went wrong in a run, as far as its log says."""
         return self.processes.said(name, _COMPLAINT)
-
-    def _done(self, kept: Path, scenario: str, rounds: int | None) -> bool:
-        """Whether all rounds of a run were kept, or as many as its patience allowed."""
-        lines = read(kept)
-        if not lines:
-            return False
-        wanted = rounds or train_settings(load_scenario(self.app / PACKAGE / scenario)).rounds
-        return lines[-1].stopped is not None or lines[-1].round >= wanted
 
     def _complaints(self, name: str) -> int:
         """How many there are in the log of all runs of this name."""
@@ -240,6 +233,12 @@ class LocalFleet:
         for name, command in calls.items():
             if self.processes.wait(name, _START):
                 raise EngineError(f"{' '.join(command[:3])} failed: {self.processes.said(name)}")
+
+
+def _done(kept: Path, wanted: int) -> bool:
+    """Whether so many rounds of a run were kept, or as many as its patience allowed."""
+    lines = read(kept)
+    return bool(lines) and (lines[-1].stopped is not None or lines[-1].round >= wanted)
 
 
 class _Pulse:
