@@ -250,11 +250,11 @@ def test_a_sweep_in_blocks_decides_as_one_client_by_client(seed, count, spread, 
     alone = without_server(problem)[0]
     tables = ClientTables.of(problem, CutTables.of(problem), alone, np.arange(count))
     order = np.argsort(-alone, kind="stable")
-    needs = [kernel.used(alone[k], np.array([k]), 1, tables.clients) for k in order]
+    needs = [kernel.used(alone[k], np.array([k]), 1, tables.laid_out) for k in order]
     found = []
     for sweep in (kernel.sweep, one_by_one):
         split, left = np.zeros(count, dtype=np.int64), alone.copy()
-        sharing, visited = sweep(room * sum(needs), order, split, 0, tables.with_alone(left).clients)
+        sharing, visited = sweep(room * sum(needs), order, split, 0, tables.with_alone(left).laid_out)
         found.append((sharing, visited, split[:sharing].tolist(), left.tolist()))
     assert found[0] == found[1]
 

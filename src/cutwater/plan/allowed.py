@@ -132,25 +132,37 @@ def allowed_cuts(problem: "Problem") -> Allowed:
     frozen = problem.profile.cuts[-1].frozen_bits > 0
     held, held_last = (np.minimum(each, layers) * frozen for each in (fleet.holds, fleet.holds_last))
     new, new_of = _distinct_fresh(problem.fresh, costs)
-    rules = (size_of, rank, fleet.min_cut, held, held_last, new_of, ban_of, limit_of, problem.stay)
-    of_layers = (int(each.max()) + 1 for each in (fleet.min_cut, held, held_last))
-    ends = (len(sizes), needs[0].size + 1, *of_layers, len(new.samples), len(bans), len(limits), 2)
+    # Each number that a pattern depends on, and how many values it may have.
+    rules: dict[str, tuple[NDArray[Any] | int, int]] = {
+        "size": (size_of, len(sizes)),
+        "rank": (rank, needs[0].size + 1),
+        "min_cut": (fleet.min_cut, int(fleet.min_cut.max()) + 1),
+        "held": (held, layers + 1),
+        "held_last": (held_last, layers + 1),
+        "new": (new_of, len(new.samples)),
+        "ban": (ban_of, len(bans)),
+        "limit": (limit_of, len(limits)),
+        "keeps": (problem.stay, 2),
+    }
+    ends = [end for _, end in rules.values()]
     code = np.zeros(len(fleet), dtype=np.int64)
-    for rule, end in zip(rules, ends, strict=True):
+    for rule, end in rules.values():
         code = code * end + rule if end > 1 else code
     codes, of = _values(code)
     of = np.full(len(fleet), of, dtype=np.int64)
-    size, place, min_cut, holds, holds_last, news, ban, limit, keeps = np.unravel_index(codes, ends)
+    told = dict(zip(rules, np.unravel_index(codes, ends), strict=True))
     cells = np.zeros((len(codes), *needs[0].shape), dtype=bool)
     memory = np.full((len(codes), len(places)), np.inf)
     first = np.zeros(len(codes), dtype=np.int64)
     free, whole = ~ruled_out(problem.profile, places), places.first == layers
     both = np.array([places.first, np.where(places.pairs, places.second, places.first)])
     for row in range(len(codes)):
-        banned = np.isin(both, list(bans[ban[row]])).any(axis=0)
-        own = free & (places.first >= min_cut[row]) & ~banned & (whole | (places.pairs == keeps[row]))
-        can, need = usable(problem.options, *limits[limit[row]]), needs[size[row]]
-        fits = need <= (np.sort(need.ravel())[place[row] - 1] if place[row] else -1.0)
+        banned = np.isin(both, list(bans[told["ban"][row]])).any(axis=0)
+        keeping = whole | (places.pairs == told["keeps"][row])
+        own = free & (places.first >= told["min_cut"][row]) & ~banned & keeping
+        can, need = usable(problem.options, *limits[told["limit"][row]]), needs[told["size"][row]]
+        place = told["rank"][row]
+        fits = need <= (np.sort(need.ravel())[place - 1] if place else -1.0)
         # The whole model crosses no cut, so that any wire will do for it.
         able = (can[:, None] & costs.known & ~(costs.overlapped[:, None] & places.pairs)) | whole
         cells[row] = own & able & fits
@@ -158,7 +170,7 @@ def allowed_cuts(problem: "Problem") -> Allowed:
         cutting = can & cells[row][:, ~whole].any(axis=1)
         first[row] = int((cutting if cutting.any() else can).argmax())
         memory[row] = np.where(own & able, need, np.inf).min(axis=0)
-    return Allowed(cells, first, of, memory, holds, holds_last, new.at(news))
+    return Allowed(cells, first, of, memory, told["held"], told["held_last"], new.at(told["new"]))
 
 
 def _values(column: NDArray[Any]) -> tuple[NDArray[Any], Ints | int]:

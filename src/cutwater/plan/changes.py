@@ -158,7 +158,7 @@ def _with_columns(problem: Problem, found: re.Match[str]) -> tuple[Problem, Bill
 
 
 def _changed(had: Floats, unit: Unit | None, found: re.Match[str]) -> Floats:
-    """What there is after a change of what there was."""
+    """The amounts after a change."""
     how, amount, text = found["how"], found["amount"], found.string
     if how in "x×*":
         try:

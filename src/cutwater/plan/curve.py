@@ -42,7 +42,7 @@ class Curve:
     table: ClientTables
     """Those that the server can help; T̃ of the others is minus infinity: they need nothing."""
     least: Floats
-    """min over l of a_k(l): below this no share helps client k."""
+    """min over l of a_k(l): below this no share helps client k; T̃ of all where there is no server."""
     stuck: float
     """The largest T̃ of a client that no share helps; 0 if there is none."""
     floor: float
@@ -54,7 +54,10 @@ class Curve:
 
     @classmethod
     def of(cls, table: ClientTables, F: float, scale: float = 1.0) -> "Curve":
-        """The curve of clients, slower by ``scale``, of which equal parts of F are one way to be done."""
+        """The curve of these clients, of which equal parts of F are one way to be done.
+
+        They are slower by ``scale`` already (:func:`cutwater.plan.fastest_jobs.curve_of`).
+        """
         alone, cells = table.alone, table.by_cut
         if F == 0:
             settled = np.full_like(alone, -np.inf)

@@ -27,7 +27,7 @@ _SESSION, _CUT = Whole(1, MOST, quoted=True), Whole(1, quoted=True)
 
 
 @dataclass(frozen=True)
-class Some(Many):
+class SetOf(Many):
     """Some of the known names, or numbers: a list, or a CSV cell with spaces between them."""
 
     def parse(self, value: Any) -> Any:
@@ -44,7 +44,7 @@ class Some(Many):
 
 
 @dataclass(frozen=True)
-class Cuts(Some):
+class Cuts(SetOf):
     """Cuts that must not be used."""
 
     each: Kind = _CUT
@@ -102,13 +102,13 @@ class Client:
     ] = 0.0
     codecs: Annotated[
         frozenset[str],
-        Some(Choice(CODECS, own=True)),
+        SetOf(Choice(CODECS, own=True)),
         "the only codecs of `[wire]` that it can use",
         Told("all of them"),
     ] = frozenset()
     schedules: Annotated[
         frozenset[str],
-        Some(Choice(SCHEDULES)),
+        SetOf(Choice(SCHEDULES)),
         "the only schedules of `[wire]` that it can use",
         Told("all of them"),
     ] = frozenset()

@@ -220,7 +220,8 @@ def quickest(x: float, row: Floats, weight: Floats, turns: int, least: Floats) -
 @compiled
 def extremes(clients: Clients, equal: float, low: Floats) -> float:
     """Fill ``low`` with min over cells of a_k; return T of giving every client the share ``equal``."""
-    pattern, weights, alone, _, rows, turns, seen = clients
+    pattern, weights, alone = clients.pattern, clients.weights, clients.alone
+    rows, turns, seen = clients.rows, clients.turns, clients.seen
     slowest = 0.0
     least = np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
@@ -363,7 +364,8 @@ def need_by_wires(
 @compiled
 def need(T: float, k: int, clients: Clients, least: Floats) -> float:
     """need_k(T): the smallest share that has client k done by T, over its allowed cells."""
-    pattern, weights, _, scaled, rows, turns, seen = clients
+    pattern, weights, scaled = clients.pattern, clients.weights, clients.scaled
+    rows, turns, seen = clients.rows, clients.turns, clients.seen
     found: float
     if scaled.shape[1] == PLAIN:
         found = need_plain(T, k, pattern, weights, scaled, least)
@@ -386,14 +388,15 @@ def demand(
 ) -> tuple[float, float]:
     """Σ need_k at T, and just below T, where clients with T̃_k = T are not done alone any more.
 
-    Of few clients, it takes less time than to hand over a tuple: so its parts are handed over here.
+    The fields of :class:`Clients` are handed over one by one, in their order: for few clients this loop is
+    shorter than it takes to unpack a tuple on the way into compiled code.
     """
     at = below = 0.0
     plain, least = scaled.shape[1] == PLAIN, np.empty(rows.shape[2])
     for k in range(alone.shape[0]):
         if alone[k] < T:
             continue
-        # What ``need`` does: to call it would take as long again.
+        # What ``need`` does, in its own words: the call would take as long as the arithmetic.
         if plain:
             share = need_plain(T, k, pattern, weights, scaled, least)
         else:
@@ -450,7 +453,7 @@ def lines(low: float, high: float, clients: Clients, slope: Floats, level: Float
     N over the share in a cell is a line, and the largest of lines that is the same at both ends is it in
     between. ``level`` is that at ``high``, NaN where the cell is not the same.
     """
-    pattern, weights, alone, scaled, _, _, _ = clients
+    pattern, weights, alone, scaled = clients.pattern, clients.weights, clients.alone, clients.scaled
     values = np.empty(scaled.shape[2])
     for k in range(alone.shape[0]):
         slope[k] = level[k] = 0.0
@@ -547,7 +550,7 @@ def cheapest(  # noqa: PLR0917
     In a cell the cost is convex in how much faster the link is, and infinite below some speed: a golden
     section finds its least. No cell costs less than its share with a link that takes no time.
     """
-    pattern, weights, _, _, rows, turns, _ = clients
+    pattern, weights, rows, turns = clients.pattern, clients.weights, clients.rows, clients.turns
     golden, scratch = 0.6180339887498949, np.empty(weights.shape[1])
     for k in range(cost.shape[0]):
         row, weight, u, d = rows[pattern[k]], weights[k], up[k], down[k]
@@ -642,7 +645,8 @@ def assign(
     The least share is that of a cell that is searched, so that only the cuts of those are looked at by every
     wire: ``cut`` is the place of a searched cell's cut among the ``cuts`` of ``all_rows``.
     """
-    pattern, weights, alone, scaled, rows, turns, seen = clients
+    pattern, weights, alone, scaled = clients.pattern, clients.weights, clients.alone, clients.scaled
+    rows, turns, seen = clients.rows, clients.turns, clients.seen
     plain, near = scaled.shape[1] == PLAIN, np.empty(cuts, dtype=np.int64)
     least, shares = np.empty(rows.shape[2]), np.empty(all_rows.shape[2])
     for k in range(alone.shape[0]):
@@ -650,7 +654,7 @@ def assign(
         if alone[k] <= T:
             continue
         row, weight = rows[pattern[k]], weights[k]
-        if plain:  # as in ``demand``
+        if plain:  # what ``need`` does; here, too, the call would take as long as the arithmetic
             share[k] = need_plain(T, k, pattern, weights, scaled, least)
         else:
             share[k] = need_by_wires(T, weight, scaled[pattern[k]], row, turns, seen[k], least)

@@ -128,7 +128,7 @@ class Optimum:
     shared: Bracket | None
     """The optimum among clients that the server can help at all, if there are any."""
     least: Floats
-    """min over l of a_k(l): below this no share helps client k."""
+    """min over l of a_k(l): below this no share helps client k; T̃ of all where there is no server."""
 
 
 def solve(table: ClientTables, F: float) -> Optimum:

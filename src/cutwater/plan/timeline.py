@@ -22,7 +22,8 @@ from cutwater.plan.session import Wire, part_sizes
 if TYPE_CHECKING:  # a plan explains itself by this module
     from cutwater.plan.value import Plan
 
-LANES = dict(zip(STATIONS, (*RESOURCES[:-1], RESOURCES[0]), strict=True))
+_CLIENT, _LINK_UP, _SERVER_SIDE, _LINK_DOWN, _ = RESOURCES
+LANES = dict(zip(STATIONS, (_CLIENT, _LINK_UP, _SERVER_SIDE, _LINK_DOWN, _CLIENT), strict=True))
 """What works at each station, for people."""
 _FORWARD, _UP, _SERVER, _DOWN, _BACKWARD = STATIONS
 THREE_PARTS = (_FORWARD, _UP, _SERVER, _DOWN, _FORWARD, _BACKWARD, _UP, _SERVER, _DOWN, _BACKWARD)

@@ -282,7 +282,7 @@ class Plan:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """What it says of its clients, all but their phases, by the keys of that document."""
+        """What it says of its clients but their phases, by the keys that :meth:`to_json` has for them."""
         told, ways = self.details, ("schedule", "up", "down")
         rates = {} if self.rates is None else {"rate_up": self.rates[0], "rate_down": self.rates[1]}
         return {
@@ -300,7 +300,7 @@ class Plan:
         }
 
     def head(self) -> dict[str, Any]:
-        """All of that but the clients."""
+        """The document of :meth:`to_json` without its clients."""
         return {
             "planner": self.planner,
             "latency": self.latency,

@@ -130,8 +130,8 @@ def ranking(
     paid = {kind: cost for kind in kinds if (cost := _cost(kind, increment, by))}
     ranked = [change for change in helpful if change.kind in paid]
     ranked.sort(key=lambda change: -change.saved / paid[change.kind])
-    best, least = tuple(ranked[:top]), least / min(paid.values(), default=1.0)
-    at_most = best[-1].saved / paid[best[-1].kind] if len(best) == top else least
+    best, trifle = tuple(ranked[:top]), least / min(paid.values(), default=1.0)
+    at_most = best[-1].saved / paid[best[-1].kind] if len(best) == top else trifle
     return Ranking(known, best, sum(kinds[kind] for kind in paid) - len(best), at_most, firsts)
 
 
