@@ -109,14 +109,13 @@ def share_by(
     """The partition that a function of the user's own makes; what it draws follows from the seed."""
     from cutwater.model.randomness import drawn_from
 
-    called = repr(getattr(function, "__qualname__", function))
     with (
-        blamed(DataError, lambda said: f"partition {called} failed ({said}): {_TAKES}"),
+        blamed(DataError, lambda said: f"partition {_called(function)} failed ({said}): {_TAKES}"),
         drawn_from(seed, "partition"),
     ):
         found = function(data, dict(samples))
     if not isinstance(found, Mapping):
-        raise DataError(f"partition {called} returned {type(found).__name__}: {_TAKES}")
+        raise DataError(f"partition {_called(function)} returned {type(found).__name__}: {_TAKES}")
     if found.keys() == samples.keys():
         found = {client: found[client] for client in samples}
     made = Partition.of(found, local_test=local_test, seed=seed)
@@ -128,6 +127,10 @@ _TAKES = (
     "it takes the data and a dict of each client's number of samples, and returns a dict of the positions in "
     "the training set that each client holds"
 )
+
+
+def _called(function: object) -> str:
+    return repr(getattr(function, "__qualname__", function))
 
 
 def _own_sizes(available: int, clients: int, method: str, seed: int) -> Indices:

@@ -75,7 +75,7 @@ class EmulatedDevice:
     client_backward: float
     """B^C."""
     tail_forward: float = 0.0
-    """Of a model in three parts: F of its tail; then the client's are its head's."""
+    """Of a model in three parts: F of its tail; F^C and B^C are then the head's alone."""
     tail_backward: float = 0.0
 
 

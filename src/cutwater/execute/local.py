@@ -51,7 +51,7 @@ class LocalTrainer:
 
     def sessions(self, tasks: Sequence[Task], state: State) -> Iterator[Result]:
         """See :class:`cutwater.federate.executor.Trainer`."""
-        # Workers end what they are at when this is given up, so nothing else may hold what is iterated over.
+        # The inner generator ends what workers are at when this one ends: so no name may refer to it.
         for done, result in enumerate(self._sessions(tasks, state), start=1):
             self.watch(Tick(result.task.round, done, len(tasks)))
             yield result

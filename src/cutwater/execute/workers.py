@@ -206,7 +206,7 @@ class Workers:
         except (EOFError, OSError):
             answer = None
         if answer is None:
-            # Not within what is excepted: a worker that was forked there would tell it with its own mistakes.
+            # Outside of the except block: what a worker that was forked within raises would tell of that error.
             self._replace(worker)
             return None
         if "error" in answer:

@@ -15,7 +15,7 @@ from cutwater.plan.planners import solve_by
 from cutwater.plan.session import Wire
 from cutwater.plan.value import ClientPlan, Plan
 
-_SECONDS = attrgetter("actual_seconds")
+_seconds = attrgetter("actual_seconds")
 
 
 def unplanned(name: str, layers: int) -> ClientPlan:
@@ -57,10 +57,10 @@ class Outcome:
         """The client that the round waited for longest: the slowest that is done, or one that never was."""
         done = [part for part in self.parts if part.done]
         others = [part for part in self.parts if not part.done]
-        if done and (not others or max(map(_SECONDS, done)) >= self.seconds):
-            return max(done, key=_SECONDS).name
+        if done and (not others or max(map(_seconds, done)) >= self.seconds):
+            return max(done, key=_seconds).name
         # The round went on after its last update: it waited for a client that was lost or too late.
-        return max(others, key=_SECONDS).name
+        return max(others, key=_seconds).name
 
     @property
     def kept(self) -> KeptRound:

@@ -1,6 +1,6 @@
-"""What crosses a cut: one value, or a tuple of several, and what happens to it.
+"""What crosses a cut, one value or a tuple of several: laid out in one way, and copied where it is changed.
 
-So it is at every boundary between two layers, and on the way into a slice.
+At every boundary between two layers that is so, cut or not; inputs of a slice have their shapes checked.
 """
 
 from collections.abc import Sequence

@@ -87,8 +87,8 @@ class Half(_Part):
         return self._programs[holder.training](holder, *inputs, **named)
 
 
-class Joined(_Part):
-    """Some parts of a model in one, each tensor once: w = w^C ⊎ w^S, where they are its halves."""
+class _Several(_Part):
+    """Some parts of a model in one, each tensor once."""
 
     def __init__(self, halves: Sequence[Half]) -> None:
         super().__init__(frozenset().union(*(half.still for half in halves)), halves[0].order)
@@ -104,6 +104,10 @@ class Joined(_Part):
                 _adopt(self, half, target)
         self._arrange()
 
+
+class Joined(_Several):
+    """Parts put together again that follow each other, as both halves do: w = w^C ⊎ w^S."""
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """All of them, one after the other."""
         value = self._chain[0](self, *inputs, **named)
@@ -112,7 +116,7 @@ class Joined(_Part):
         return value
 
 
-class Ends(Joined):
+class Ends(_Several):
     """Head and tail of a model, whose middle is elsewhere: called, it is the head."""
 
     def __init__(self, head: Half, tail: Half) -> None:

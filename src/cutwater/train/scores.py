@@ -69,8 +69,8 @@ def evaluate(
 ) -> list[Score]:
     """Score the whole model in eval mode, mini-batch by mini-batch, set by set.
 
-    The sets are those of the batches, unless the places of others are told; the mini-batches of a set are
-    seen by one object of a metric.
+    ``sets`` are the places of the mini-batches to score, set by set; by default, those that the batches are
+    of. The mini-batches of a set are seen by one object of a metric.
     """
     job.model.module.load_state_dict(state, strict=True)
     job.model.restart()

@@ -143,7 +143,9 @@ class Job:
         return self.model.names_at_ends(task.holds, task.holds_last)
 
 
-_split = lru_cache(maxsize=128)(Layered.split)
+@lru_cache(maxsize=128)
+def _split(model: Layered, cut: int, second_cut: int) -> Split:
+    return model.split(cut, second_cut)
 
 
 @lru_cache(maxsize=128)

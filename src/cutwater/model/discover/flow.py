@@ -71,6 +71,8 @@ class Flow:
     def hoist(self) -> bool:
         """Compute what follows from the user's data alone right at the start; whether anything moved.
 
+        If so, the graph is another one, and what is known here is not of it: it is to be followed anew.
+
         A model may look at its inputs once more at the end (for the last token that is no padding, say). What
         it looks for then crosses the cut, and not the inputs themselves.
         """

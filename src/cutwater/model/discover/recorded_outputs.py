@@ -100,6 +100,7 @@ def record_calls(
 
 def _listen(block: nn.Module, calls: list[RecordedCall]) -> None:
     """Note a block's calls in a run, the first with the first of the runs before, and so on."""
+    # Those of the runs before: ``calls`` itself grows in this one.
     original, known = block.forward, iter(tuple(calls))
 
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -15,25 +15,31 @@ from cutwater.model.zoo.inputs import InputSpec, parse_input
 Builder = Callable[..., nn.Module]
 
 
-_BUILDERS: Mapping[str, Builder] = {
-    "cnn": small.cnn,
-    "efficientnet_v2_l": efficientnet.efficientnet_v2_l,
-    "efficientnet_v2_m": efficientnet.efficientnet_v2_m,
-    "efficientnet_v2_s": efficientnet.efficientnet_v2_s,
-    "mlp": small.mlp,
-    "resnet18": resnet.resnet18,
-    "resnet34": resnet.resnet34,
-    "resnet50": resnet.resnet50,
-    "text_transformer": transformers.text_transformer,
-    "vit_tiny": transformers.vit_tiny,
+class ZooModel(NamedTuple):
+    """One model of the zoo."""
+
+    builder: Builder
+    kind: str = "floats"
+    """What a sample holds: "floats" or "tokens"."""
+
+
+_MODELS: Mapping[str, ZooModel] = {
+    "cnn": ZooModel(small.cnn),
+    "efficientnet_v2_l": ZooModel(efficientnet.efficientnet_v2_l),
+    "efficientnet_v2_m": ZooModel(efficientnet.efficientnet_v2_m),
+    "efficientnet_v2_s": ZooModel(efficientnet.efficientnet_v2_s),
+    "mlp": ZooModel(small.mlp),
+    "resnet18": ZooModel(resnet.resnet18),
+    "resnet34": ZooModel(resnet.resnet34),
+    "resnet50": ZooModel(resnet.resnet50),
+    "text_transformer": ZooModel(transformers.text_transformer, kind="tokens"),
+    "vit_tiny": ZooModel(transformers.vit_tiny),
 }
-_OF_TOKENS = (transformers.text_transformer,)
-"""Models whose samples are token ids; those of all others hold numbers."""
 
 
 def names() -> list[str]:
     """The models that can be built by name."""
-    return sorted(_BUILDERS)
+    return sorted(_MODELS)
 
 
 def is_user_model(name: str) -> bool:
@@ -54,7 +60,7 @@ def build(
     spec = parse_input(input)
     if is_user_model(name):
         return _build_user(name, spec, classes, options)
-    builder = _builder(name)
+    builder = _model(name).builder
     classes = Whole(1).check(classes, f"classes of {name}", ModelError)
     taken = signature(builder).parameters.values()
     known = [one.name for one in taken if one.kind is Parameter.KEYWORD_ONLY]
@@ -75,19 +81,19 @@ def example_input(
     """
     spec = parse_input(input)
     own = is_user_model(name)
-    kind = spec.resolved(None if own else "tokens" if _builder(name) in _OF_TOKENS else "floats")
+    kind = spec.resolved(None if own else _model(name).kind)
     vocabulary = options.get("vocabulary", 2 if own else transformers.VOCABULARY)
     if spec.named:
         return inputs.draw_named(spec, batch, vocabulary, device)
     return inputs.draw(spec, kind, batch, vocabulary, device)
 
 
-def _builder(name: str) -> Builder:
-    if name not in _BUILDERS:
+def _model(name: str) -> ZooModel:
+    if name not in _MODELS:
         raise ModelError(
-            f"there is no model {name!r}; {suggest(name, _BUILDERS)}; your own is 'package.module:function'"
+            f"there is no model {name!r}; {suggest(name, _MODELS)}; your own is 'package.module:function'"
         )
-    return _BUILDERS[name]
+    return _MODELS[name]
 
 
 def _build_user(name: str, spec: InputSpec, classes: int | None, options: Mapping[str, Any]) -> nn.Module:
