@@ -3,8 +3,8 @@
     python tests/test_pinned_bits.py        records them anew, where they are meant to change
 
 Other instructions and releases of torch and numpy add up in another order, so what was recorded counts only
-where these are the same. Everything is computed in a process of its own that uses AVX2 and nothing newer: a
-processor that has more gives the same bits then.
+where these are the same. Everything is computed in a process of its own in which torch, oneDNN and numpy use
+AVX2 and nothing newer: a processor that has more gives the same bits then.
 """
 
 import json
@@ -28,8 +28,15 @@ from cutwater.scenario.file import load_scenario
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RECORDED = Path(__file__).parent / "recorded" / "bits.json"
 PLANNERS = ("exact", "alternating")
-AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
-"""What holds torch's own kernels and oneDNN's to AVX2; both read it when they are loaded."""
+FOUND = np.show_config(mode="dicts")["SIMD Extensions"]["found"]  # type: ignore[call-overload]
+NEWER = [name for name in FOUND if name.startswith("AVX512") or name == "X86_V4"]
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "NPY_DISABLE_CPU_FEATURES": " ".join(NEWER),
+    "OMP_NUM_THREADS": "1",
+}
+"""What holds torch's own kernels, oneDNN's and numpy's to AVX2; all read it when they are loaded."""
 ROUNDS = {"digits": 15, "mnist": 3}
 """Rounds that are recorded of each example."""
 

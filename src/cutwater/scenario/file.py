@@ -139,7 +139,7 @@ def named_file(folder: Path, name: str, what: str) -> Path:
         ) from error
 
 
-def mistakes(tables: Mapping[str, Any], source: str, folder: Path) -> list[CutwaterError]:
+def mistakes_in(tables: Mapping[str, Any], source: str, folder: Path) -> list[CutwaterError]:
     """Everything that is wrong with a scenario's tables, its sections for training included."""
     found = [*TOP.sift(tables, source)[1], *_in_sections(tables, source)]
     if found:

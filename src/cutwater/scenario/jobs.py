@@ -27,8 +27,7 @@ from cutwater.base.toml import to_toml
 from cutwater.base.usercode import look_beside
 from cutwater.plan.jobs import OBJECTIVES, Job, JobsPlan, plan_jobs
 from cutwater.plan.problem import Server
-from cutwater.scenario.file import Scenario, named_file, read_scenario, read_tables
-from cutwater.scenario.file import mistakes as mistakes_in_scenario
+from cutwater.scenario.file import Scenario, mistakes_in, named_file, read_scenario, read_tables
 from cutwater.scenario.sections import SECTIONS, TOP, TableList
 
 
@@ -118,7 +117,7 @@ def mistakes(path: str | os.PathLike[str]) -> list[CutwaterError]:
     try:
         tables = read_tables(path)
         if "job" not in tables:
-            return mistakes_in_scenario(tables, str(path), Path(path).parent)
+            return mistakes_in(tables, str(path), Path(path).parent)
         load_jobs(path)
         return []
     except CutwaterError as error:

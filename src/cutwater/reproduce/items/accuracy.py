@@ -8,8 +8,9 @@ import numpy as np
 
 from cutwater.report.figures import PLANNER_COLOURS
 from cutwater.reproduce.item import Claim, Context, Expected, Item
+from cutwater.reproduce.mean_curve import LABELS, MeanCurve, mean_curve
 from cutwater.reproduce.paper_setup import MODEL
-from cutwater.reproduce.recorded import LABELS, MeanCurve, Recorded, mean_curve, recorded
+from cutwater.reproduce.recorded import Recorded, recorded
 from cutwater.reproduce.sheet import letters, panels
 from cutwater.reproduce.training import (
     SameBits,
