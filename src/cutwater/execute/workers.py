@@ -206,7 +206,7 @@ class Workers:
         except (EOFError, OSError):
             answer = None
         if answer is None:
-            # Outside of the except block: what a worker that was forked within raises would tell of that error.
+            # Outside of the except block: what a worker forked within raises would tell of that error, too.
             self._replace(worker)
             return None
         if "error" in answer:

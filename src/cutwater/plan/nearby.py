@@ -135,7 +135,7 @@ class _Passes:
         """Of each change, a T that is too early (0: none is known) and one that is not."""
         self._missing = np.full(count, np.nan)
         self._spare = np.maximum(-self._excess(near.latency, np.arange(count)), 0.0)
-        """What of the server is missing at ``low`` and to spare at ``high``, which is the optimum at first."""
+        """What of the server is missing at ``low``, and to spare at ``high``: at first the optimum."""
         self._stalled = 0
 
     def look(self, T: float, rows: Ints) -> Bools:
