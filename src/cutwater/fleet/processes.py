@@ -107,8 +107,8 @@ class Processes:
         """The last line of a process's log that has something in it, or names an error; else its last."""
         with contextlib.suppress(OSError):
             lines = self.log(name).strip().splitlines()
-            wanted = [line for line in lines if about in line] or [line for line in lines if "Error" in line]
-            wanted = wanted or lines
+            wanted = [line for line in lines if about and about in line]
+            wanted = wanted or [line for line in lines if "Error" in line] or lines
             return f"it said last: {wanted[-1].strip()[:300]}" if wanted else "it said nothing"
         return "it left no log"
 
