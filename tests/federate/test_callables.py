@@ -173,6 +173,17 @@ def test_a_function_shares_the_data_out():
     )
 
 
+def test_a_function_that_shares_well_is_not_asked_for_its_name():
+    class Nameless:
+        def __call__(self, data, samples):
+            return in_turn(data, samples)
+
+        def __repr__(self):
+            raise RuntimeError("no name yet")
+
+    assert small_study(share_out=Nameless()).partition.clients == tuple(f"c{k}" for k in range(6))
+
+
 def test_what_a_partition_draws_follows_from_the_seed():
     before = torch.get_rng_state()
     one, same, other = (small_study(share_out=drawn, train={"seed": seed}) for seed in (1, 1, 2))

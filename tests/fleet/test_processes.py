@@ -103,6 +103,16 @@ def test_a_signal_in_the_midst_of_starting_a_process_is_heard(tmp_path):
     assert done.stdout == "stopped []\n", done.stderr
 
 
+def test_of_a_log_the_line_is_told_that_names_an_error(tmp_path):
+    """Flower ends its complaints with a link to a page of its own."""
+    said = "print('ValueError: no room'); print('see <https://flower.ai/700>')"
+    with Processes(tmp_path, {}) as processes:
+        processes.start("app", [sys.executable, "-c", said])
+        processes.wait("app")
+        assert processes.said("app") == "it said last: ValueError: no room"
+        assert processes.said("app", "see") == "it said last: see <https://flower.ai/700>"
+
+
 def test_a_process_that_can_not_start_or_ends_early_is_named_with_its_last_words(tmp_path):
     with Processes(tmp_path, {}) as processes:
         with pytest.raises(EngineError, match="can't be started"):

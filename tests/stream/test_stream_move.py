@@ -56,6 +56,14 @@ def test_a_part_in_place_of_the_move_is_refused(opened):
     assert half.steps == [("k1", 0)]
 
 
+def test_a_server_that_has_ended_moves_no_cut_and_says_so(opened):
+    """Whoever proposes would else count on a move that never comes."""
+    _, server, ticket, _ = opened
+    server.close()
+    with pytest.raises(EngineError, match="not running"):
+        server.propose(ticket.claims.id, move_of(100, 0))
+
+
 def test_a_client_may_be_done_in_place_of_the_move(opened):
     _, server, ticket, client = opened
     server.propose(ticket.claims.id, move_of(100, 0))
